@@ -1,0 +1,29 @@
+"""Exceptions of tool_gym: one small tree, so that ``except ToolGymError`` catches what the library raises on purpose.
+
+To a policy nothing here is visible: whatever a tool does reaches it as a
+:class:`tool_gym.tools.ToolResult`. These exceptions are for the person who wrote the program.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class ToolGymError(Exception):
+    """Base of every exception that this library raises on purpose."""
+
+
+class ConfigError(ToolGymError, ValueError):
+    """A setting is outside its range; the message names field, value and what is allowed."""
+
+    def __init__(self, field: str, value: Any, allowed: str) -> None:
+        super().__init__(f"{field}: got {value!r}; allowed: {allowed}")
+        self.field, self.value, self.allowed = field, value, allowed
+
+
+class TaskError(ToolGymError):
+    """A task or tool (trusted code) raised, or returned what its contract forbids."""
+
+
+class InfrastructureError(ToolGymError):
+    """The machinery around the tools failed: a pool that cannot start, workers that keep dying."""

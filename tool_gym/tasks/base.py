@@ -1,0 +1,86 @@
+"""The contract between an episode and a family of problems."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tool_gym.errors import ConfigError, TaskError
+from tool_gym.tools.base import ToolCall, ToolResult
+
+# Of every ten hash buckets eight are for training, one for validation, one for test.
+SPLITS: Mapping[str, range] = {"train": range(0, 8), "validation": range(8, 9), "test": range(9, 10)}
+_MAX_REJECTIONS = 100_000
+
+History = Sequence[tuple[ToolCall, ToolResult]]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One problem. ``data`` holds what the task needs to grade and judge; the policy sees only ``prompt``."""
+
+    prompt: str
+    answer: str
+    difficulty: int = 1
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+def split_of(problem: Problem) -> str:
+    """The split a problem belongs to, by a hash of its prompt: the same on every machine, for every seed."""
+    bucket = int.from_bytes(hashlib.blake2b(problem.prompt.encode(), digest_size=8).digest(), "big") % 10
+    return next(name for name, buckets in SPLITS.items() if bucket in buckets)
+
+
+class Task(ABC):
+    """A family of problems: how to draw one, grade an answer, judge a call, and demonstrate.
+
+    A task is trusted code, and picklable: it is sent to worker processes.
+
+    Class attributes:
+        tools: names of the tools that its demonstrations call.
+        difficulties: the levels that ``sample`` accepts.
+        mixture: share of each demonstration style in the default cold start; sums to 1.
+        max_error_chars: error texts shown to the policy are cut to this length, None for no cut.
+    """
+
+    tools: ClassVar[tuple[str, ...]] = ("python",)
+    difficulties: ClassVar[tuple[int, ...]] = (1,)
+    mixture: ClassVar[Mapping[str, float]] = {"clean": 1.0}
+    max_error_chars: ClassVar[int | None] = None
+
+    @abstractmethod
+    def sample(self, rng: np.random.Generator, difficulty: int) -> Problem:
+        """Draw a problem of any split. Raises ConfigError if the difficulty is not one of ``difficulties``."""
+
+    @abstractmethod
+    def grade(self, problem: Problem, answer: str) -> bool:
+        """Whether the text between the answer tags is right."""
+
+    @abstractmethod
+    def reasoning_quality(self, problem: Problem, history: History) -> float:
+        """Quality of the last call of ``history``, 0 (confused) to 1 (right), from true results, before any fault."""
+
+    @abstractmethod
+    def demonstrate(self, problem: Problem, rng: np.random.Generator, style: str) -> list[str]:
+        """The assistant turns of one demonstration, as text.
+
+        Raises ConfigError for a style that the task does not know.
+        """
+
+    def sample_split(self, rng: np.random.Generator, difficulty: int, split: str) -> Problem:
+        """Draw a problem of one split by rejection.
+
+        Raises ConfigError for an unknown split, TaskError where the split seems empty.
+        """
+        if split not in SPLITS:
+            raise ConfigError("split", split, ", ".join(SPLITS))
+        for _ in range(_MAX_REJECTIONS):
+            problem = self.sample(rng, difficulty)
+            if split_of(problem) == split:
+                return problem
+        raise TaskError(f"{type(self).__name__}.sample: no problem of split {split!r} at difficulty {difficulty}")
