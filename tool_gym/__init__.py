@@ -1,0 +1,32 @@
+"""Gymnasium environments with tools that can fail, and whose failures can follow the reasoning.
+
+    >>> import gymnasium, tool_gym
+    >>> env = gymnasium.make("tool_gym/Arithmetic-v0", noise="correlated", noise_rate=0.3, correlation=0.9)
+
+Importing the package registers its environments with Gymnasium.
+"""
+
+from __future__ import annotations
+
+from tool_gym import errors, interpreter, noise
+from tool_gym.env import ToolEnv
+from tool_gym.registration import register
+from tool_gym.tasks.base import Problem, Task
+from tool_gym.tools import Tool, ToolResult
+from tool_gym.vector import ToolVectorEnv
+
+__all__ = [
+    "Problem",
+    "Task",
+    "Tool",
+    "ToolEnv",
+    "ToolResult",
+    "ToolVectorEnv",
+    "errors",
+    "interpreter",
+    "noise",
+    "register",
+]
+
+# Named, not imported: making the environment imports it, and the spec can be written as JSON.
+register("tool_gym/Arithmetic-v0", task="tool_gym.tasks.arithmetic:Arithmetic")

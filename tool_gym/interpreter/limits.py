@@ -14,7 +14,9 @@ class Limits:
     integer_bits: int = 2**18
     """Largest integer that arithmetic may produce."""
     items: int = 1_000_000
-    """Largest length of a string or container."""
+    """Largest length of a list, tuple, set or dict."""
+    characters: int = 2**27
+    """Largest length of a string. Every 256 characters made cost a step, so that the step budget binds first."""
     output_chars: int = 10_000
     """Output kept of a call; head and tail are kept, the cut is marked and flagged."""
     source_chars: int = 20_000

@@ -84,3 +84,10 @@ class Task(ABC):
             if split_of(problem) == split:
                 return problem
         raise TaskError(f"{type(self).__name__}.sample: no problem of split {split!r} at difficulty {difficulty}")
+
+    def sample_many(self, rng: np.random.Generator, difficulties: Sequence[int], split: str) -> list[Problem]:
+        """One problem of ``split`` per difficulty, in order. Tasks with a faster way than one at a time override it.
+
+        Raises as ``sample_split`` does.
+        """
+        return [self.sample_split(rng, int(difficulty), split) for difficulty in difficulties]

@@ -1,0 +1,60 @@
+"""Tools: what a policy can call, and what it gets back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from tool_gym.errors import ConfigError
+from tool_gym.tools.base import Status, ToolCall, ToolResult
+from tool_gym.tools.python import PythonTool
+from tool_gym.tools.tool import Finished, Results, Tool
+
+__all__ = [
+    "BUILTIN",
+    "Finished",
+    "PythonTool",
+    "Results",
+    "Status",
+    "Tool",
+    "ToolCall",
+    "ToolResult",
+    "resolve_tools",
+]
+
+# Tools that may be given by name.
+BUILTIN: Mapping[str, Tool] = {"python": PythonTool()}
+
+# Names that the grammar of a turn uses itself.
+RESERVED = ("answer", "output", "error")
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+def resolve_tools(tools: Sequence[str | Tool]) -> tuple[Tool, ...]:
+    """Tool objects for names and tool objects, in the same order; an empty sequence is an environment without tools.
+
+    Raises:
+        ConfigError: an unknown name, something that is neither a name nor a Tool, a name that cannot be a
+            tag or that the grammar uses itself, or the same name twice.
+    """
+    if isinstance(tools, str) or not isinstance(tools, Sequence):
+        raise ConfigError("tools", tools, "a sequence of tool names and Tool objects")
+    resolved: list[Tool] = []
+    for tool in tools:
+        if isinstance(tool, str):
+            if tool not in BUILTIN:
+                raise ConfigError("tools", tool, f"a Tool, or one of the names {', '.join(BUILTIN)}")
+            resolved.append(BUILTIN[tool])
+        elif isinstance(tool, Tool):
+            resolved.append(tool)
+        else:
+            raise ConfigError("tools", tool, "a sequence of tool names and Tool objects")
+    names = [tool.name for tool in resolved]
+    for index, name in enumerate(names):
+        if not _NAME.fullmatch(name) or name in RESERVED:
+            allowed = f"lower-case letters, digits and underscores, a letter first, and none of {', '.join(RESERVED)}"
+            raise ConfigError("tool name", name, allowed)
+        if name in names[:index]:
+            raise ConfigError("tools", name, "each name once")
+    return tuple(resolved)

@@ -1,0 +1,119 @@
+"""Checkpoints on disk: safetensors and JSON, checksummed, written aside and renamed. Nothing is unpickled."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from tool_gym.errors import ConfigError
+
+_STATE = "state.json"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a run needs to go on.
+
+    Attributes:
+        policy: weights by name.
+        optimizer: the optimiser's tensors, named ``<parameter number>.<field>``.
+        noise: arrays of the noise model's state, as tensors.
+        state: plain values: the step, counters, the best evaluation so far.
+    """
+
+    policy: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+    noise: dict[str, Tensor]
+    state: dict[str, Any]
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def step_name(step: int) -> str:
+    return f"step_{step:06d}"
+
+
+def save(folder: Path, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint as ``folder``, whole or not at all; one that is there is replaced."""
+    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    digests = {}
+    for name in ("policy", "optimizer", "noise"):
+        tensors = {key: value.detach().cpu().contiguous() for key, value in getattr(checkpoint, name).items()}
+        file = temporary / f"{name}.safetensors"
+        save_file(tensors, file)
+        digests[file.name] = _digest(file)
+    write_text(temporary / _STATE, json.dumps({"state": checkpoint.state, "sha256": digests}, indent=1))
+    if folder.exists():
+        # A crash between the two renames leaves the old one under the other name, never a mixture.
+        old = folder.with_name(f".{folder.name}.old")
+        shutil.rmtree(old, ignore_errors=True)
+        os.replace(folder, old)
+        os.replace(temporary, folder)
+        shutil.rmtree(old)
+    else:
+        os.replace(temporary, folder)
+
+
+def load(folder: Path) -> Checkpoint:
+    """Read a checkpoint. Raises ConfigError, naming the file, where it is missing, cut or altered."""
+    try:
+        record = json.loads((folder / _STATE).read_text(encoding="utf-8"))
+        state, digests = record["state"], record["sha256"]
+        parts = {}
+        for name in ("policy", "optimizer", "noise"):
+            file = folder / f"{name}.safetensors"
+            if _digest(file) != digests[file.name]:
+                raise ConfigError(
+                    "checkpoint", str(file), "a file whose checksum is the one in state.json: it is damaged"
+                )
+            parts[name] = load_file(file)
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(
+            "checkpoint", str(folder), f"an intact checkpoint ({type(error).__name__}: {error})"
+        ) from error
+    return Checkpoint(state=state, **parts)
+
+
+def latest(folder: Path) -> Path:
+    """The checkpoint of the highest step in a run's ``checkpoints``. Raises ConfigError where there is none."""
+    steps = sorted(folder.glob("step_[0-9]*"))
+    if not steps:
+        raise ConfigError("checkpoint", str(folder), "a folder with at least one step_NNNNNN")
+    return steps[-1]
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    states = optimizer.state_dict()["state"]
+    return {f"{number}.{name}": value for number, fields in states.items() for name, value in fields.items()}
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    record = optimizer.state_dict()
+    states: dict[int, dict[str, Tensor]] = {}
+    for key, value in tensors.items():
+        number, _, name = key.partition(".")
+        states.setdefault(int(number), {})[name] = value
+    optimizer.load_state_dict({"state": states, "param_groups": record["param_groups"]})
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()

@@ -1,0 +1,322 @@
+"""The whole configuration of a run: frozen dataclasses, read by tyro, checked at the start.
+
+Every field is one that some experiment varies. ``RunConfig.from_dict(config.to_dict())`` is the identity.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import tyro
+
+from agents.selection import SELECTORS
+from tool_gym.errors import ConfigError
+
+
+def _short(name: str) -> Any:
+    """A top-level alias beside the nested name: ``--steps`` for ``--run.steps``."""
+    return tyro.conf.arg(aliases=(f"--{name}",))
+
+
+def _within(group: str, config: object, name: str, low: float, high: float, *, open_low: bool = False) -> None:
+    value = getattr(config, name)
+    ends = f"{'(' if open_low else '['}{low}, {high}{')' if math.isinf(high) else ']'}"
+    inside = isinstance(value, int | float) and (low < value if open_low else low <= value) and value <= high
+    if not inside or (isinstance(value, float) and not math.isfinite(value)):
+        raise ConfigError(f"{group}.{name}", value, ends)
+
+
+def _one_of(group: str, config: object, name: str, allowed: typing.Iterable[str]) -> None:
+    allowed = list(allowed)
+    if getattr(config, name) not in allowed:
+        raise ConfigError(f"{group}.{name}", getattr(config, name), ", ".join(allowed))
+
+
+@dataclass(frozen=True)
+class EnvConfig:
+    """The environment."""
+
+    id: Annotated[str, _short("env")] = "tool_gym/Arithmetic-v0"
+    """A registered tool environment; `module:id` imports the module first."""
+    answers: Annotated[int | None, _short("answers")] = None
+    """Number of possible answers, for tasks that have it: a guess is right once in so many. None: the task's default."""
+    difficulties: tuple[int, ...] | None = None
+    """Levels trained and evaluated on. None: all of the task's but the hardest."""
+    harder: int | None = None
+    """Level of `eval/accuracy_harder`: seen in the cold start, not in the training. None: the task's hardest."""
+    max_turns: int | None = None
+    """Assistant turns an episode, the answering one included. None: as registered."""
+
+    def __post_init__(self) -> None:
+        if self.answers is not None:
+            _within("env", self, "answers", 2, 1000)
+        if self.max_turns is not None:
+            _within("env", self, "max_turns", 1, 100)
+        if self.difficulties is not None and not self.difficulties:
+            raise ConfigError("env.difficulties", self.difficulties, "at least one level")
+
+
+@dataclass(frozen=True)
+class NoiseConfig:
+    """Faults injected into calls that would have worked."""
+
+    kind: Annotated[str, _short("noise")] = "correlated"
+    """`none`, `iid` or `correlated` (with the quality of the call's reasoning)."""
+    rate: Annotated[float, _short("noise-rate")] = 0.3
+    """Share of eligible calls that are made to fail, under the reference distribution of qualities."""
+    correlation: Annotated[float, _short("correlation")] = 0.9
+    """Correlation of the Gaussian copula of a call's fault and its reasoning quality; at 1 the worst-reasoned calls fail."""
+    reference: str = "frozen"
+    """`frozen`: qualities of the cold-started policy; `running`: of this run's last 4,096 eligible calls."""
+
+    def __post_init__(self) -> None:
+        _one_of("noise", self, "kind", ("none", "iid", "correlated"))
+        _within("noise", self, "rate", 0.0, 1.0)
+        _within("noise", self, "correlation", -1.0, 1.0)
+        _one_of("noise", self, "reference", ("frozen", "running"))
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    """Sizes of the transformer."""
+
+    layers: int = 3
+    """Blocks of attention and perceptron."""
+    width: int = 64
+    """Width of the residual stream."""
+    heads: int = 4
+    """Attention heads; their width must be even."""
+    context: int = 256
+    """Tokens of an episode, prompt and tool output included; a multiple of 32."""
+    max_turn_tokens: int = 32
+    """A turn is submitted as it stands when it reaches this length."""
+
+    def __post_init__(self) -> None:
+        _within("policy", self, "layers", 1, 64)
+        _within("policy", self, "heads", 1, 64)
+        _within("policy", self, "width", 2, 4096)
+        if self.width % (2 * self.heads):
+            raise ConfigError("policy.width", self.width, f"a multiple of twice the heads ({2 * self.heads})")
+        _within("policy", self, "context", 32, 8192)
+        if self.context % 32:
+            raise ConfigError("policy.context", self.context, "a multiple of 32")
+        _within("policy", self, "max_turn_tokens", 2, self.context)
+
+
+@dataclass(frozen=True)
+class SFTConfig:
+    """The cold start: supervised training on demonstrations that teach the format, not the reasoning."""
+
+    steps: int = 350
+    """Optimiser steps."""
+    batch: int = 128
+    """Demonstrations a step."""
+    demonstrations: int = 16384
+    """Distinct demonstrations drawn; steps take them in keyed order, epoch after epoch."""
+    learning_rate: float = 2e-3
+    """Peak rate of AdamW."""
+    warmup: int = 50
+    """Steps of linear warm-up; then linear decay to a tenth."""
+    weight_decay: float = 0.01
+    """Of AdamW, on matrices."""
+    fault_rate: float = 0.1
+    """Share of working calls that time out in demonstrations, so that calling again is shown."""
+    mixture: dict[str, float] | None = None
+    """Share of each style of demonstration. None: the task's."""
+
+    def __post_init__(self) -> None:
+        _within("sft", self, "steps", 0, 1_000_000)
+        _within("sft", self, "batch", 1, 65536)
+        _within("sft", self, "demonstrations", self.batch, 10_000_000)
+        _within("sft", self, "learning_rate", 0.0, 1.0, open_low=True)
+        _within("sft", self, "warmup", 0, 1_000_000)
+        _within("sft", self, "weight_decay", 0.0, 10.0)
+        _within("sft", self, "fault_rate", 0.0, 0.9)
+        if self.mixture is not None:
+            shares = self.mixture.values()
+            if not shares or min(shares) < 0 or not math.isclose(sum(shares), 1.0, abs_tol=1e-9):
+                raise ConfigError("sft.mixture", self.mixture, "shares that are not negative and sum to 1")
+
+
+@dataclass(frozen=True)
+class AlgoConfig:
+    """GRPO and the selection of rollouts."""
+
+    selector: Annotated[str, _short("selector")] = "roc"
+    """Which rollouts of a group to train on: see docs/SELECTION.md."""
+    prompts: int = 16
+    """Problems a step."""
+    group_size: Annotated[int, _short("group-size")] = 8
+    """G: rollouts of a problem that are trained on; most rules choose them from 2G."""
+    min_positive: int = 2
+    """Least number of right rollouts kept, where there are so many."""
+    min_negative: int = 2
+    """Least number of wrong rollouts kept, where there are so many."""
+    penalty_weight: float = 0.5
+    """λ of the `penalty` rule: reward − λp."""
+    roc_released_format: bool = False
+    """Use the format penalty of the released code (its off-by-one included) in place of the paper's."""
+    refill: bool = False
+    """Sample further groups (up to 4 times the prompts) in place of those whose rewards are all equal (DAPO)."""
+    learning_rate: float = 6e-5
+    """Constant rate of AdamW."""
+    scale: str = "group"
+    """Division of advantages: by the standard deviation of the `group`, of the `batch`, or `none` (Dr. GRPO)."""
+    normalisation: str = "token"
+    """Of the loss: `token`, `sequence`, or `constant` (Dr. GRPO)."""
+    clip_low: float = 0.2
+    """Lower clip of the probability ratio."""
+    clip_high: float = 0.28
+    """Upper clip of the probability ratio (clip-higher)."""
+    minibatches: int = 1
+    """Optimiser steps that share a step's rollouts between them."""
+    epochs: int = 1
+    """Passes over a step's rollouts."""
+    grad_clip: float = 1.0
+    """Largest norm of the gradient."""
+
+    def __post_init__(self) -> None:
+        _one_of("algo", self, "selector", SELECTORS)
+        _within("algo", self, "prompts", 1, 65536)
+        _within("algo", self, "group_size", 2, 4096)
+        _within("algo", self, "min_positive", 0, 4096)
+        _within("algo", self, "min_negative", 0, 4096)
+        _within("algo", self, "penalty_weight", 0.0, 100.0)
+        _within("algo", self, "learning_rate", 0.0, 1.0, open_low=True)
+        _one_of("algo", self, "scale", ("group", "batch", "none"))
+        _one_of("algo", self, "normalisation", ("token", "sequence", "constant"))
+        _within("algo", self, "clip_low", 0.0, 1.0, open_low=True)
+        _within("algo", self, "clip_high", 0.0, 10.0, open_low=True)
+        _within("algo", self, "minibatches", 1, self.prompts)
+        _within("algo", self, "epochs", 1, 100)
+        _within("algo", self, "grad_clip", 0.0, 1e6, open_low=True)
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Length, seed and files of a run."""
+
+    steps: Annotated[int, _short("steps")] = 160
+    """Updates of the policy."""
+    seed: Annotated[int, _short("seed")] = 0
+    """Everything random is keyed by it. Seeds 0 to 99 are for reports, 1000 and up for tuning."""
+    name: Annotated[str | None, _short("name")] = None
+    """Folder of the run below `runs_dir`. None: date-time, selector and seed."""
+    runs_dir: Annotated[str, _short("runs-dir")] = "runs"
+    """Where runs and the cache of cold starts live."""
+    device: Annotated[str, _short("device")] = "auto"
+    """`auto`, `cpu` or `cuda`."""
+    workers: int = 1
+    """Processes that run the policy's programs. The results do not depend on it."""
+    threads: int = 1
+    """Threads of torch on the CPU. More than one helps little at these sizes; the same bytes are promised for one."""
+    live_rows: int = 256
+    """Episodes sampled at a time; bounds the memory. The results do not depend on it."""
+    eval_every: int = 10
+    """Steps between evaluations on the validation problems."""
+    eval_problems: int = 256
+    """Validation problems."""
+    test_problems: int = 1024
+    """Test problems, met at the end only."""
+    checkpoint_every: int = 20
+    """Steps between checkpoints."""
+    trajectories: int = 1
+    """Groups written to trajectories.jsonl at each evaluation."""
+
+    def __post_init__(self) -> None:
+        _within("run", self, "steps", 0, 10_000_000)
+        _within("run", self, "seed", 0, 2**31 - 1)
+        _one_of("run", self, "device", ("auto", "cpu", "cuda"))
+        _within("run", self, "workers", 1, 256)
+        _within("run", self, "threads", 1, 256)
+        _within("run", self, "live_rows", 4, 1_000_000)
+        _within("run", self, "eval_every", 1, 1_000_000)
+        _within("run", self, "eval_problems", 1, 1_000_000)
+        _within("run", self, "test_problems", 1, 1_000_000)
+        _within("run", self, "checkpoint_every", 1, 1_000_000)
+        _within("run", self, "trajectories", 0, 1000)
+        if self.name is not None and (
+            not self.name or self.name in (".", "..") or "/" in self.name or "\0" in self.name
+        ):
+            raise ConfigError("run.name", self.name, "the name of a folder, without a slash")
+
+
+@dataclass(frozen=True)
+class Config:
+    """Train a tool-using transformer by GRPO with a rule for which rollouts to learn from."""
+
+    env: EnvConfig = field(default_factory=EnvConfig)
+    noise: NoiseConfig = field(default_factory=NoiseConfig)
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    sft: SFTConfig = field(default_factory=SFTConfig)
+    algo: AlgoConfig = field(default_factory=AlgoConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @staticmethod
+    def from_dict(values: dict[str, Any]) -> Config:
+        """The configuration written by ``to_dict``, also after a round trip through JSON.
+
+        Raises ConfigError for a field that does not exist or is outside its range.
+        """
+        config: Config = _build(Config, values, "")
+        return config
+
+    def arguments(self) -> list[str]:
+        """The arguments of train.py that give this configuration: its differences from the default."""
+        words: list[str] = []
+        default = Config().to_dict()
+        for group, fields in self.to_dict().items():
+            for name, value in fields.items():
+                flag = f"--{group}.{name.replace('_', '-')}"
+                if value == default[group][name]:
+                    continue
+                if isinstance(value, bool):
+                    words.append(flag if value else f"--{group}.no-{name.replace('_', '-')}")
+                elif isinstance(value, dict):
+                    words += [flag, *(str(part) for pair in value.items() for part in pair)]
+                elif isinstance(value, tuple):
+                    words += [flag, *map(str, value)]
+                else:
+                    words += [flag, str(value)]
+        return words
+
+    def replace(self, **changes: Any) -> Config:
+        """A copy with dotted fields changed: ``config.replace(**{"algo.selector": "grpo"})``."""
+        values = self.to_dict()
+        for dotted, value in changes.items():
+            group, _, name = dotted.partition(".")
+            if group not in values or name not in values[group]:
+                raise ConfigError("config", dotted, "a field of the configuration, as group.name")
+            values[group][name] = value
+        return Config.from_dict(values)
+
+
+def _build(cls: type[Any], values: dict[str, Any], group: str) -> Any:
+    hints = typing.get_type_hints(cls)
+    unknown = set(values) - set(hints)
+    if unknown:
+        raise ConfigError("config", f"{group}{sorted(unknown)[0]}", "a field of the configuration")
+    arguments = {}
+    for name, value in values.items():
+        hint = hints[name]
+        if dataclasses.is_dataclass(hint):
+            value = _build(typing.cast(type[Any], hint), value, f"{group}{name}.")
+        elif isinstance(value, list) and _takes_tuple(hint):
+            value = tuple(value)
+        elif isinstance(value, int) and not isinstance(value, bool) and hint is float:
+            value = float(value)
+        arguments[name] = value
+    return cls(**arguments)
+
+
+def _takes_tuple(hint: Any) -> bool:
+    members = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    return any(typing.get_origin(member) is tuple for member in members)

@@ -1,0 +1,98 @@
+"""The picture of one run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+
+# Okabe and Ito's palette: told apart by the colour-blind, and in print with the line styles.
+BLUE, ORANGE, GREEN, VERMILION, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#666666"
+
+Series = tuple[str, str, str, str]  # column, label, colour, line style
+
+_PANELS: tuple[tuple[str, tuple[Series, ...], bool], ...] = (
+    (
+        "Accuracy on validation problems",
+        (
+            ("eval/accuracy", "with faults", BLUE, "-"),
+            ("eval/accuracy_clean", "without faults", GREEN, "--"),
+            ("eval/accuracy_one_call", "one call only", ORANGE, ":"),
+            ("eval/accuracy_harder", "harder level", GREY, "-."),
+        ),
+        True,
+    ),
+    (
+        "First call and recovery",
+        (
+            ("eval/good_first_call", "first call well reasoned", BLUE, "-"),
+            ("eval/recovery", "right after a faulted first call", VERMILION, "--"),
+        ),
+        True,
+    ),
+    (
+        "Tool errors / calls in right rollouts",
+        (
+            ("roc/error_ratio_positives", "all right ones", GREY, "-"),
+            ("roc/error_ratio_selected", "those trained on", VERMILION, "--"),
+        ),
+        False,
+    ),
+    (
+        "Lucky share of right rollouts",
+        (
+            ("roc/lucky_positives", "all right ones", GREY, "-"),
+            ("roc/lucky_selected", "those trained on", VERMILION, "--"),
+        ),
+        False,
+    ),
+    (
+        "Tokens written per rollout",
+        (
+            ("completions/mean_length", "all", BLUE, "-"),
+            ("roc/length_selected", "right, trained on", VERMILION, "--"),
+        ),
+        False,
+    ),
+    (
+        "Faults landed / working calls",
+        (
+            ("noise/landed", "faults", GREY, "-"),
+            ("tools/policy_failure_frequency", "the policy's own errors / calls", BLUE, "--"),
+        ),
+        False,
+    ),
+)
+
+
+def plot_run(rows: Sequence[dict[str, Any]], path: Path, *, title: str) -> None:
+    """Draw a run's curves against updates to a PNG, written whole or not at all.
+
+    Args:
+        rows: of metrics.jsonl.
+        path: the picture.
+        title: named above the panels.
+    """
+    figure, axes = plt.subplots(2, 3, figsize=(13, 6.6), constrained_layout=True)
+    figure.suptitle(title, fontsize=12)
+    for axis, (name, series, share) in zip(axes.flat, _PANELS, strict=True):
+        for column, label, colour, style in series:
+            points = [(row["step"], row[column]) for row in rows if row[column] is not None]
+            if points:
+                axis.plot(*zip(*points, strict=True), style, color=colour, label=label, linewidth=1.6)
+        axis.set_title(name, fontsize=10)
+        axis.set_xlabel("updates")
+        axis.grid(alpha=0.3)
+        axis.set_ylim(bottom=0, top=1.02 if share else None)
+        if axis.get_legend_handles_labels()[0]:
+            axis.legend(fontsize=8)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp.png")
+    figure.savefig(temporary, dpi=110)
+    plt.close(figure)
+    os.replace(temporary, path)

@@ -1,0 +1,140 @@
+"""What a configuration names, made real and checked: environment, tokenizer, device, levels, noise."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from agents.config import Config, NoiseConfig
+from agents.generation import Decoder
+from agents.model import Policy
+from agents.rollout import Play, TrajectoryBatch, encode_prompt, rollout
+from agents.tokenizer import Tokenizer
+from tool_gym import rng
+from tool_gym.episodes import Episodes
+from tool_gym.errors import ConfigError
+from tool_gym.interpreter import InterpreterPool
+from tool_gym.noise import CorrelatedNoise, IIDNoise, NoiseModel, NoNoise
+from tool_gym.registration import Resolved, resolve
+from tool_gym.tasks import Problem
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The parts of a run that do not learn.
+
+    Attributes:
+        config: the whole configuration.
+        env: task, tools and turns.
+        tokenizer: of the environment's tools.
+        difficulties: levels trained on.
+        harder: level that the cold start shows and the training does not.
+        device: where the policy computes.
+        pool: runs the policy's programs; ``close()`` ends it.
+    """
+
+    config: Config
+    env: Resolved
+    tokenizer: Tokenizer
+    difficulties: tuple[int, ...]
+    harder: int
+    device: torch.device
+    pool: InterpreterPool
+
+    @staticmethod
+    def open(config: Config) -> Setup:
+        """Raises ConfigError for whatever the configuration asks and the environment or machine does not have."""
+        torch.set_num_threads(config.run.threads)
+        env = _environment(config)
+        levels = env.task.difficulties
+        harder = levels[-1] if config.env.harder is None else config.env.harder
+        difficulties = config.env.difficulties or tuple(k for k in levels if k != harder) or levels
+        for name, chosen in (("env.difficulties", difficulties), ("env.harder", (harder,))):
+            for level in chosen:
+                if level not in levels:
+                    raise ConfigError(name, level, ", ".join(map(str, levels)))
+        tokenizer = Tokenizer([tool.name for tool in env.tools])
+        example = env.task.sample(rng.generator(0), harder)
+        room = config.policy.context - len(encode_prompt(tokenizer, example.prompt))
+        if room <= config.policy.max_turn_tokens:
+            wanted = f"more than prompt and turn, {config.policy.context - room + config.policy.max_turn_tokens} tokens"
+            raise ConfigError("policy.context", config.policy.context, wanted)
+        pool = InterpreterPool(workers=config.run.workers)
+        return Setup(config, env, tokenizer, difficulties, harder, _device(config.run.device), pool)
+
+    def close(self) -> None:
+        self.pool.close()
+
+    def new_policy(self) -> Policy:
+        """An untrained policy on the device; bf16 activations on CUDA."""
+        dtype = torch.bfloat16 if self.device.type == "cuda" else torch.float32
+        policy = Policy(self.config.policy, len(self.tokenizer), self.tokenizer.forbidden_ids, dtype)
+        policy.initialise(self.config.run.seed)
+        return policy.to(self.device)
+
+    def episodes(self, noise: NoiseModel, max_turns: int | None = None) -> Episodes:
+        turns = self.env.max_turns if max_turns is None else max_turns
+        return Episodes(self.env.task, self.env.tools, noise=noise, max_turns=turns, pool=self.pool)
+
+    def rollout(self, policy: Decoder, plays: Sequence[Play]) -> list[TrajectoryBatch]:
+        """Play episodes within the configuration's limits; see agents.rollout.rollout."""
+        config = self.config
+        return rollout(
+            policy,
+            self.tokenizer,
+            plays,
+            context=config.policy.context,
+            max_turn_tokens=config.policy.max_turn_tokens,
+            live_rows=config.run.live_rows,
+        )
+
+    def problem(self, key: rng.UInt64s, difficulties: tuple[int, ...], split: str) -> Problem:
+        """One problem of a split, its difficulty drawn evenly, all under one key."""
+        generator = rng.generator(key)
+        level = difficulties[int(generator.integers(len(difficulties)))]
+        return self.env.task.sample_split(generator, level, split)
+
+
+def make_noise(config: NoiseConfig, reference: npt.NDArray[np.float64], *, frozen: bool = False) -> NoiseModel:
+    """The noise model of a configuration; ``frozen`` (evaluation) overrides a running reference."""
+    if config.kind == "none":
+        return NoNoise()
+    if config.kind == "iid":
+        return IIDNoise(config.rate)
+    mode: Literal["frozen", "running"] = "running" if config.reference == "running" and not frozen else "frozen"
+    return CorrelatedNoise(config.rate, config.correlation, reference, reference_mode=mode)
+
+
+def _environment(config: Config) -> Resolved:
+    arguments = {} if config.env.answers is None else {"answers": config.env.answers}
+    env = resolve(config.env.id, **arguments)
+    if config.env.max_turns is not None:
+        env = Resolved(env.task, env.tools, config.env.max_turns)
+    styles = config.sft.mixture
+    if styles is not None:
+        unknown = [style for style in styles if style not in env.task.mixture]
+        if unknown:
+            raise ConfigError("sft.mixture", unknown[0], ", ".join(env.task.mixture))
+    return env
+
+
+def _device(name: str) -> torch.device:
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("run.device", name, "cpu (no CUDA device is available here)")
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
+
+
+def source_of(task: object) -> str:
+    """Source text of a task's module, "" where there is none: a changed task is another cold start."""
+    try:
+        return inspect.getsource(inspect.getmodule(type(task)) or type(task))
+    except (OSError, TypeError):
+        return ""

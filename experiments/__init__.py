@@ -1,0 +1,1 @@
+"""Sweeps, statistics and reports over runs of agents."""

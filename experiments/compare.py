@@ -1,0 +1,138 @@
+"""Finished runs as tables: arms with intervals, and paired differences between rules."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+import tyro
+from rich.console import Console
+
+from agents.config import Config
+from agents.trainer import read_config, read_metrics
+from experiments.statistics import auc, mean_interval, paired_difference
+from tool_gym.errors import ConfigError
+
+Numbers = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class CompareConfig:
+    """Print the runs of a sweep as Markdown tables."""
+
+    folder: Annotated[Path, tyro.conf.Positional]
+    """A folder of finished runs, such as sweeps/regime."""
+    baseline: str = "stratified"
+    """The rule that the others are compared with, pair by pair of runs that differ in nothing else."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: its configuration and the columns of its metrics."""
+
+    config: Config
+    rows: list[dict[str, Any]]
+    summary: dict[str, Any]
+
+    def curve(self, column: str) -> tuple[Numbers, Numbers]:
+        """Updates and values where the column is defined."""
+        points = [(row["step"], row[column]) for row in self.rows if row[column] is not None]
+        return np.array([s for s, _ in points], dtype=float), np.array([v for _, v in points], dtype=float)
+
+    def area(self, column: str) -> float:
+        return auc(*self.curve(column))
+
+    def late(self, column: str) -> float:
+        """Mean over the last quarter of the updates."""
+        updates, values = self.curve(column)
+        return float(values[updates > 0.75 * self.config.run.steps].mean())
+
+
+Figure = tuple[str, Callable[[Run], float]]
+
+FIGURES: tuple[Figure, ...] = (
+    ("AUC good first call", lambda run: run.area("eval/good_first_call")),
+    ("AUC accuracy", lambda run: run.area("eval/accuracy")),
+    ("good first call, test", lambda run: float(run.summary["test"]["last"]["eval/good_first_call"])),
+    ("accuracy, test", lambda run: float(run.summary["test"]["last"]["eval/accuracy"])),
+    ("AUC recovery", lambda run: run.area("eval/recovery")),
+    ("recovery, test", lambda run: float(run.summary["test"]["last"]["eval/recovery"])),
+    ("errors in positives, last quarter", lambda run: run.late("roc/error_ratio_positives")),
+    ("own errors in positives, last quarter", lambda run: run.late("roc/policy_error_ratio_positives")),
+    ("tokens per rollout, test", lambda run: float(run.summary["test"]["last"]["eval/mean_length"])),
+)
+
+
+def read_runs(folder: Path) -> list[Run]:
+    """The finished runs below a folder. Raises ConfigError where there is none."""
+    runs = [
+        Run(read_config(path.parent), read_metrics(path.parent), json.loads(path.read_text(encoding="utf-8")))
+        for path in sorted(folder.glob("*/summary.json"))
+    ]
+    if not runs:
+        raise ConfigError("folder", str(folder), "a folder that holds finished runs")
+    return runs
+
+
+def varying(runs: Sequence[Run]) -> list[str]:
+    """The dotted fields in which the runs differ, seed, name and folder aside."""
+    flat = [_flat(run.config) for run in runs]
+    aside = {"run.seed", "run.name", "run.runs_dir"}
+    return [field for field in flat[0] if field not in aside and len({repr(f[field]) for f in flat}) > 1]
+
+
+def _flat(config: Config) -> dict[str, Any]:
+    return {f"{group}.{name}": value for group, part in config.to_dict().items() for name, value in part.items()}
+
+
+def compare(config: CompareConfig, console: Console) -> None:
+    """Print a table of arms for every setting of the fields that vary beside the rule, and the paired differences."""
+    runs = read_runs(config.folder)
+    fields = [field for field in varying(runs) if field != "algo.selector"]
+    settings: dict[tuple[Any, ...], list[Run]] = {}
+    for run in runs:
+        flat = _flat(run.config)
+        settings.setdefault(tuple(flat[field] for field in fields), []).append(run)
+    for setting, members in settings.items():
+        named = ", ".join(f"{f.rpartition('.')[2]} {v}" for f, v in zip(fields, setting, strict=True)) or "all runs"
+        console.print(f"\n### {named}\n", markup=False, highlight=False)
+        for line in _tables(members, config.baseline):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _tables(runs: Sequence[Run], baseline: str) -> list[str]:
+    arms: dict[str, dict[int, Run]] = {}
+    for run in runs:
+        arms.setdefault(run.config.algo.selector, {})[run.config.run.seed] = run
+    header = ["figure", *(f"{arm} (n = {len(by_seed)})" for arm, by_seed in arms.items())]
+    others = [arm for arm in arms if arm != baseline and baseline in arms]
+    header += [f"{arm} − {baseline}" for arm in others]
+    lines = [_row(header), _row(["---"] * len(header))]
+    for name, figure in FIGURES:
+        values = {arm: {seed: figure(run) for seed, run in by_seed.items()} for arm, by_seed in arms.items()}
+        cells = [_mean_cell(list(by_seed.values())) for by_seed in values.values()]
+        cells += [_difference_cell(values[arm], values[baseline]) for arm in others]
+        lines.append(_row([name, *cells]))
+    return lines
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _mean_cell(values: Sequence[float]) -> str:
+    interval = mean_interval(np.array(values))
+    return f"{interval.mean:.3f} [{interval.low:.3f}, {interval.high:.3f}]"
+
+
+def _difference_cell(arm: dict[int, float], baseline: dict[int, float]) -> str:
+    seeds = sorted(arm.keys() & baseline.keys())
+    if len(seeds) < 2:
+        return f"– (n = {len(seeds)})"
+    d = paired_difference(np.array([arm[s] for s in seeds]), np.array([baseline[s] for s in seeds]))
+    return f"{d.mean:+.3f} [{d.low:+.3f}, {d.high:+.3f}]"

@@ -1,0 +1,84 @@
+"""A trained policy on test problems of its own environment, or of another, under other noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from agents import checkpoint as checkpoints
+from agents.coldstart import cold_start
+from agents.display import figure
+from agents.evaluation import Evaluator
+from agents.setup import Setup
+from agents.trainer import read_config
+from tool_gym.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class EvaluateConfig:
+    """Evaluate a run's policy on test problems."""
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """Folder of the run."""
+    checkpoint: str = "last"
+    """`last`, `best`, or a folder name such as step_000100."""
+    env: str | None = None
+    """Environment. None: the run's."""
+    answers: int | None = None
+    """Number of possible answers. None: the run's."""
+    noise: str | None = None
+    """`none`, `iid` or `correlated`. None: the run's."""
+    noise_rate: float | None = None
+    """Share of eligible calls made to fail. None: the run's."""
+    correlation: float | None = None
+    """Correlation of faults with reasoning. None: the run's."""
+    problems: int | None = None
+    """Number of test problems. None: the run's."""
+
+
+def evaluate(config: EvaluateConfig, console: Console) -> dict[str, float]:
+    """Print and return the figures under ``eval/``; the noise refers to the cold start that the run began from.
+
+    Raises ConfigError for what is out of range, a folder that is no run, a damaged checkpoint, or an
+    environment with other tools than the policy's.
+    """
+    own = read_config(config.run).replace(**{"run.runs_dir": str(config.run.resolve().parent)})
+    place = config.run / "checkpoints"
+    saved = checkpoints.load(checkpoints.latest(place) if config.checkpoint == "last" else place / config.checkpoint)
+    wanted = {
+        "env.id": config.env,
+        "env.answers": config.answers,
+        "noise.kind": config.noise,
+        "noise.rate": config.noise_rate,
+        "noise.correlation": config.correlation,
+        "run.test_problems": config.problems,
+    }
+    other = own.replace(**{field: value for field, value in wanted.items() if value is not None})
+    home = Setup.open(own)
+    try:
+        reference = cold_start(home).reference
+    finally:
+        home.close()
+    setup = Setup.open(other)
+    try:
+        if setup.tokenizer.pieces != home.tokenizer.pieces:
+            raise ConfigError(
+                "env", other.env.id, f"environments with the tools {', '.join(home.tokenizer.tool_names)}"
+            )
+        policy = setup.new_policy()
+        policy.load_state_dict(saved.policy)
+        figures = Evaluator(setup, reference)(policy, "test")
+    finally:
+        setup.close()
+    table = Table(title=f"{config.run.name}, {config.checkpoint} checkpoint, {other.run.test_problems} test problems")
+    table.add_column("figure")
+    table.add_column("value", justify="right")
+    for name, value in figures.items():
+        table.add_row(name, figure(None if value != value else value))
+    console.print(table)
+    return figures

@@ -1,0 +1,62 @@
+"""Grids of runs by name: fields of agents.config.Config, each with the values it takes, crossed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agents.config import Config
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A grid.
+
+    Attributes:
+        purpose: what it is for, one line.
+        grid: dotted fields and the values they take; the arms are their product.
+        seeds: seeds of every arm.
+    """
+
+    purpose: str
+    grid: Mapping[str, Sequence[Any]]
+    seeds: range
+
+
+PRESETS: dict[str, Preset] = {
+    "regime": Preset(
+        "does the selection of rollouts matter, and where faults fall? the default regime and three beside it",
+        {
+            "env.answers": (10, 2),
+            "noise.correlation": (0.9, 0.0),
+            "algo.selector": ("grpo", "stratified", "roc"),
+        },
+        range(5),
+    ),
+    "tune": Preset(
+        "choose the learning rate for all arms: on grpo alone, on seeds that no report uses",
+        {
+            "env.answers": (10,),
+            "algo.selector": ("grpo",),
+            "algo.learning_rate": (3e-5, 6e-5, 1.2e-4),
+        },
+        range(1000, 1003),
+    ),
+}
+
+
+def expand(grid: Mapping[str, Sequence[Any]], seeds: Sequence[int], base: Config) -> list[tuple[str, Config]]:
+    """The runs of a grid, with their names; all arms of a seed stand together, so that pairs finish together.
+
+    Raises ConfigError, before anything is run, for a field or value that is not allowed.
+    """
+    runs = []
+    for seed in seeds:
+        for values in itertools.product(*grid.values()):
+            changes = dict(zip(grid, values, strict=True))
+            parts = [f"{field.rpartition('.')[2]}={value}" for field, value in changes.items()]
+            name = ",".join([*parts, f"seed={seed}"])
+            runs.append((name, base.replace(**changes, **{"run.seed": seed, "run.name": name})))
+    return runs

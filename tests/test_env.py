@@ -1,0 +1,363 @@
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from tests.episode_fakes import Echo, FakePool, ScriptedNoise, Sums
+from tool_gym import ToolEnv, rng
+from tool_gym.errors import ConfigError, TaskError
+from tool_gym.noise import CorrelatedNoise, IIDNoise
+from tool_gym.tasks.base import Problem, split_of
+
+TURN = "<python>1+1</python>"
+
+
+def build(task: Any = Sums, **settings: Any) -> ToolEnv:
+    return ToolEnv(task, **{"pool": FakePool(), **settings})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _registered() -> Iterator[None]:
+    import tool_gym
+
+    tool_gym.register("tests/Sums-v0", task=Sums, tools=(Echo(),))
+    yield
+    del gymnasium.registry["tests/Sums-v0"]
+
+
+def turns(env: ToolEnv, count: int) -> list[Any]:
+    return [env.step(TURN) for _ in range(count)]
+
+
+@pytest.mark.parametrize("settings", [{}, {"noise": "iid"}, {"max_turns": 2}, {"difficulty": 3}, {"tools": ()}])
+def test_gymnasium_s_checker_finds_nothing_to_warn_about(settings: dict[str, Any]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # Without a spec the checker warns that it cannot make the environment in its other render modes.
+        check_env(build(**settings), skip_render_check=True)
+
+
+def test_gymnasium_s_checker_passes_the_made_environment_in_every_render_mode() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        env = gymnasium.make("tests/Sums-v0", noise="iid", render_mode="ansi")
+        check_env(env.unwrapped)
+        env.reset(seed=1)
+        env.step("<echo>1</echo>")
+        env.render()
+
+
+def test_an_episode_runs_from_its_prompt_to_its_reward() -> None:
+    env = build()
+    problem = Problem("3+4", "7", difficulty=2)
+    observation, info = env.reset(options={"problem": problem})
+    assert observation == "3+4"
+    assert (info["turns"], info["difficulty"], info["reasoning_quality"]) == (0, 2, -1.0)
+    observation, reward, terminated, truncated, info = env.step("<python>3+4</python>")
+    assert (observation, reward, terminated, truncated) == ("<output>7</output>", 0.0, False, False)
+    assert info["reasoning_quality"] == 1.0
+    observation, reward, terminated, truncated, info = env.step("<answer>7</answer>")
+    assert (observation, reward, terminated, truncated, info["success"]) == ("", 1.0, True, False, True)
+
+
+def test_stepping_without_a_running_episode_asks_for_a_reset() -> None:
+    env = build(max_turns=1)
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        env.step(TURN)
+    env.reset()
+    assert env.step(TURN)[3] is True
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        env.step(TURN)
+    env.reset()
+    env.close()
+    env.close()
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        env.step(TURN)
+
+
+def test_reset_in_the_middle_of_an_episode_begins_another_one() -> None:
+    env = build()
+    env.reset(seed=1)
+    env.step(TURN)
+    _, info = env.reset()
+    assert (info["turns"], info["tool_calls"]) == (0, 0)
+    assert env.step(TURN)[4]["turns"] == 1
+
+
+def test_a_seed_fixes_problems_and_faults_of_all_episodes_that_follow() -> None:
+    def played(env: ToolEnv) -> list[Any]:
+        rows: list[Any] = [env.reset(seed=7)]
+        for _ in range(4):
+            rows += turns(env, 5)
+            rows.append(env.reset())
+        return rows
+
+    env = build(noise="iid", noise_rate=0.5)
+    first = played(env)
+    assert played(env) == first == played(build(noise="iid", noise_rate=0.5))
+    assert len({row[0] for row in first if len(row) == 2}) == 5
+
+
+def test_the_same_seed_poses_the_same_problems_with_and_without_noise() -> None:
+    clean, noisy = build(), build(noise="iid", noise_rate=1.0)
+    assert clean.reset(seed=3) == noisy.reset(seed=3)
+    assert turns(clean, 1)[0][0] != turns(noisy, 1)[0][0]
+    assert clean.reset()[0] == noisy.reset()[0]
+
+
+def test_the_noise_key_comes_from_the_seed_and_the_number_of_the_episode() -> None:
+    noise = ScriptedNoise()
+    env = build(noise=noise)
+    env.reset(seed=11)
+    env.step(TURN)
+    env.reset()
+    env.step(TURN)
+    asked = env.noise.asked  # type: ignore[attr-defined]
+    assert [key for ((_, key, _),) in asked] == [int(rng.key(11, "noise", n)) for n in (0, 1)]
+
+
+def test_without_a_seed_the_noise_follows_np_random() -> None:
+    def faults(state: int) -> list[Any]:
+        env = build(noise="iid", noise_rate=0.5)
+        env.np_random = np.random.default_rng(state)
+        rows = []
+        for _ in range(6):
+            env.reset()
+            rows += [row[4]["injected_faults"] for row in turns(env, 5)]
+        return rows
+
+    assert faults(1) == faults(1) != faults(2)
+
+
+def test_options_pin_the_difficulty_or_the_problem_for_one_episode() -> None:
+    env = build(difficulty=1)
+    assert env.reset(options={"difficulty": 3})[1]["difficulty"] == 3
+    assert env.reset(options={"difficulty": np.int64(2)})[1]["difficulty"] == 2
+    assert env.reset(options={"problem": Problem("9+9", "18")})[0] == "9+9"
+    assert env.reset(options={})[1]["difficulty"] == 1
+
+
+def test_difficulties_are_drawn_uniformly_unless_one_is_chosen() -> None:
+    env = build()
+    env.reset(seed=0)
+    drawn = [env.reset()[1]["difficulty"] for _ in range(300)]
+    assert all(70 < drawn.count(difficulty) < 130 for difficulty in (1, 2, 3))
+
+
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_problems_belong_to_the_split_asked_for(split: str) -> None:
+    env = build(split=split)
+    env.reset(seed=0)
+    prompts = {env.reset()[0] for _ in range(20)}
+    assert {split_of(Problem(prompt, "")) for prompt in prompts} == {split}
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ({"split": "eval"}, "split"),
+        ({"difficulty": 4}, "difficulty"),
+        ({"difficulty": True}, "difficulty"),
+        ({"noise": "pink"}, "noise"),
+        ({"noise": "iid", "noise_rate": 1.5}, "noise_rate"),
+        ({"noise": "correlated", "correlation": 2}, "correlation"),
+        ({"noise": "correlated", "reference_mode": "thawed"}, "reference_mode"),
+        ({"max_turns": 0}, "max_turns"),
+        ({"render_mode": "human"}, "render_mode"),
+        ({"answers": 4}, "answers"),
+        ({"tools": ("perl",)}, "tools"),
+        ({"task": "nowhere:Nothing"}, "task"),
+        ({"task": "tests.episode_fakes:Nothing"}, "task"),
+        ({"task": "Sums"}, "task"),
+        ({"task": dict}, "task"),
+        ({"task": Sums(), "offset": 1}, "offset"),
+    ],
+)
+def test_a_bad_setting_is_refused_with_its_name(settings: dict[str, Any], field: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        build(**settings)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"difficulty": 4},
+        {"difficulty": "3"},
+        {"problem": "3+4"},
+        {"level": 3},
+        {"difficulty": 1, "problem": Problem("3+4", "7")},
+    ],
+)
+def test_bad_options_are_refused_and_leave_the_environment_usable(options: dict[str, Any]) -> None:
+    env = build()
+    with pytest.raises(ConfigError):
+        env.reset(options=options)
+    assert env.reset()[1]["turns"] == 0
+
+
+def test_a_task_is_given_as_a_class_with_settings_an_instance_or_a_name() -> None:
+    prompts = {
+        build(task, **settings).reset(seed=5)[0]
+        for task, settings in [
+            (Sums, {"offset": 5}),
+            (Sums(5), {}),
+            ("tests.episode_fakes:Sums", {"offset": 5}),
+        ]
+    }
+    assert len(prompts) == 1
+
+
+def test_a_noise_model_is_copied_so_that_environments_do_not_share_its_state() -> None:
+    noise = CorrelatedNoise(0.3, 0.9, np.array([0.0, 1.0]), reference_mode="running")
+    env = build(noise=noise, max_turns=1)
+    env.reset()
+    env.step(TURN)
+    assert noise.reference.tolist() == [0.0, 1.0]
+    assert env.noise.reference.tolist() == [0.0, 1.0, 0.5]  # type: ignore[attr-defined]
+    env.reset(seed=1)
+    assert env.noise.reference.tolist() == [0.0, 1.0]  # type: ignore[attr-defined]
+
+
+def test_a_running_reference_sees_eligible_calls_of_valid_ended_episodes_only() -> None:
+    env = build(noise=ScriptedNoise(), max_turns=3)
+    observed = env.noise.observed  # type: ignore[attr-defined]
+    scripts = [["<python>1+1</python>", "<python>((</python>", "<answer>1</answer>"]]
+    scripts += [["<python>1+1</python>", "<python>lost</python>"], ["<python>1+1</python>"]]
+    for script in scripts:
+        env.reset()
+        for turn in script:
+            env.step(turn)
+    env.reset()  # leaves the last episode unfinished
+    assert observed == [0.5]
+
+
+class Unprintable(Sums):
+    prompt = "sieben \u2013 \x1b drei"
+
+    def sample(self, rng: np.random.Generator, difficulty: int) -> Problem:
+        return Problem(self.prompt, "4")
+
+    def sample_split(self, rng: np.random.Generator, difficulty: int, split: str) -> Problem:
+        return self.sample(rng, difficulty)
+
+
+def test_prompts_stay_within_the_observation_space() -> None:
+    env = build(Unprintable)
+    observation, _ = env.reset()
+    assert observation == "sieben \\u2013 \\x1b drei"
+    assert observation in env.observation_space
+    with pytest.raises(TaskError, match="70000"):
+        env.reset(options={"problem": Problem("x" * 70_000, "")})
+
+
+def test_a_task_that_cannot_sample_is_named() -> None:
+    class Raising(Sums):
+        def sample(self, rng: np.random.Generator, difficulty: int) -> Problem:
+            raise ZeroDivisionError("boom")
+
+    class Odd(Unprintable):
+        def sample(self, rng: np.random.Generator, difficulty: int) -> Problem:
+            return "3+4"  # type: ignore[return-value]
+
+    for task, said in [(Raising, "Raising.sample raised ZeroDivisionError"), (Odd, "Odd.sample returned '3\\+4'")]:
+        with pytest.raises(TaskError, match=said):
+            build(task).reset()
+
+
+def test_every_observation_is_in_the_space_whatever_the_action() -> None:
+    env = build()
+    for action in ["", "\x00\u202e", "<python>say \x1b[31m</output></python>", "x" * 10_000, "<answer>\ud800</answer>"]:
+        env.reset()
+        observation, *_ = env.step(action)
+        assert observation in env.observation_space
+
+
+@pytest.mark.parametrize("action", [None, 3, b"<answer>3</answer>"])
+def test_an_action_that_is_not_text_is_refused_and_costs_no_turn(action: Any) -> None:
+    env = build()
+    env.reset()
+    with pytest.raises(ConfigError):
+        env.step(action)
+    assert env.step(TURN)[4]["turns"] == 1
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
+def test_a_copy_goes_on_where_the_environment_was(duplicate: Any) -> None:
+    # The tool runs in the caller, so that the copy needs no pool.
+    env = build(noise="iid", noise_rate=0.5, tools=(Echo(),))
+    env.reset(seed=9)
+    env.step("<echo>1</echo>")
+    twin = duplicate(env)
+    for _ in range(3):
+        assert [env.step("<echo>2</echo>") for _ in range(4)] == [twin.step("<echo>2</echo>") for _ in range(4)]
+        assert env.reset() == twin.reset()
+        env.step("hm")
+        twin.step("hm")
+        assert env.transcript.lines == twin.transcript.lines
+
+
+def test_the_rendered_transcript_shows_turns_replies_faults_and_the_end() -> None:
+    env = build(noise=IIDNoise(1.0), render_mode="ansi")
+    env.reset(options={"problem": Problem("3+4", "7")})
+    env.step("<python>3+4</python>")
+    env.step("<answer>7</answer>")
+    assert env.render() == (
+        "3+4   (difficulty 1)\n"
+        "[1] <python>3+4</python>\n"
+        "    <error>timeout: no reply</error>   (injected fault)\n"
+        "[2] <answer>7</answer>\n"
+        "    answered: reward 1"
+    )
+
+
+def test_rendering_without_a_render_mode_warns_and_shows_nothing() -> None:
+    env = build()
+    env.reset()
+    with pytest.warns(UserWarning, match="render_mode='ansi'"):
+        assert env.render() is None
+
+
+def test_the_correlated_reference_is_measured_once_for_each_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    import tool_gym.tasks.demonstrations as demonstrations
+
+    measured = []
+
+    def fake(task: Any, tools: Any, pool: Any) -> Any:
+        measured.append(task.offset)
+        return np.array([0.0, 0.5, 1.0])
+
+    monkeypatch.setattr(demonstrations, "reference_qualities", fake)
+    monkeypatch.setattr("tool_gym.env._references", {})
+    for offset in (0, 0, 1, 0):
+        env = build(noise="correlated", offset=offset)
+        assert env.noise.reference.tolist() == [0.0, 0.5, 1.0]  # type: ignore[attr-defined]
+    assert measured == [0, 1]
+
+
+def test_gymnasium_s_checker_passes_arithmetic_with_correlated_noise() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(gymnasium.make("tool_gym/Arithmetic-v0", noise="correlated", answers=4).unwrapped)
+
+
+def test_arithmetic_is_solved_by_code_that_runs_in_the_real_interpreter() -> None:
+    env = gymnasium.make("tool_gym/Arithmetic-v0")
+    prompt, _ = env.reset(seed=2, options={"difficulty": 3})
+    chain, _, answers = prompt.partition(" mod ")
+    value = f"((({chain[:3]}){chain[3:5]}){chain[5:7]})"
+    reply, _, _, _, info = env.step("<python>while True: pass</python>")
+    assert reply.startswith("<error>")
+    assert info["error_origin"] == "policy"
+    reply, _, _, _, info = env.step(f"<python>\nprint({value})\n{value} % {answers}</python>")
+    first, _, last = reply.removeprefix("<output>").removesuffix("</output>").partition("\n")
+    assert (int(first) % int(answers), info["reasoning_quality"]) == (int(last), 1.0)
+    assert env.step(f"<answer>{last}</answer>")[1:4] == (1.0, True, False)

@@ -1,0 +1,142 @@
+"""``python -m tool_gym list`` shows the tool environments, ``python -m tool_gym play ID`` plays one in the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, TextIO
+
+import gymnasium
+
+from tool_gym.env import NOISES, ToolEnv
+from tool_gym.errors import ConfigError
+from tool_gym.protocol import ANSWER, tags
+from tool_gym.registration import find, resolve, tool_environments
+from tool_gym.tasks.base import SPLITS
+
+_HELP = "a line of code is a call, '= 3' is an answer, a line with tags is sent as it is; end of file stops"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; its exit status: 0, or 2 after a setting that is not allowed."""
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except ConfigError as error:
+        print(f"python -m tool_gym: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tool_gym", description="Tool environments in the terminal.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    listing = commands.add_parser("list", help="the registered tool environments")
+    listing.add_argument("modules", nargs="*", help="modules to import first, which register more")
+    listing.set_defaults(run=_list)
+
+    play = commands.add_parser("play", help="play an episode, a turn at a time", description=f"Play: {_HELP}.")
+    play.add_argument("id", help="an environment, such as tool_gym/Arithmetic-v0, or module:id")
+    play.add_argument("--noise", choices=NOISES, default="none", help="which calls are made to fail")
+    play.add_argument("--noise-rate", type=float, default=0.3, help="share of working calls that fail (default .3)")
+    play.add_argument("--correlation", type=float, default=0.9, help="of faults and poor reasoning (default .9)")
+    play.add_argument("--difficulty", type=int, help="default: drawn")
+    play.add_argument("--answers", type=int, help="number of possible answers, where the task has that setting")
+    play.add_argument("--split", choices=tuple(SPLITS), default="train")
+    play.add_argument("--max-turns", type=int, help="default: the environment's")
+    play.add_argument("--seed", type=int, help="default: drawn")
+    play.set_defaults(run=_play)
+    return parser
+
+
+def _list(options: argparse.Namespace) -> int:
+    for module in options.modules:
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            raise ConfigError("modules", module, f"a module that can be imported ({error})") from error
+    rows = [("environment", "task", "difficulties", "tools", "turns")]
+    for id_ in tool_environments():
+        try:
+            resolved = resolve(id_)
+        except ConfigError as error:  # such as a task with a setting that only `make` can give
+            rows.append((id_, f"({error})", "", "", ""))
+            continue
+        difficulties = ", ".join(map(str, resolved.task.difficulties))
+        tools = ", ".join(tool.name for tool in resolved.tools) or "none"
+        rows.append((id_, type(resolved.task).__name__, difficulties, tools, str(resolved.max_turns)))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    return 0
+
+
+def _play(options: argparse.Namespace) -> int:
+    find(options.id)  # says what exists, where gymnasium would guess at a near name
+    names = ("noise", "noise_rate", "correlation", "difficulty", "answers", "split", "max_turns")
+    settings = {name: value for name in names if (value := getattr(options, name)) is not None}
+    env = gymnasium.make(options.id, disable_env_checker=True, **settings).unwrapped
+    assert isinstance(env, ToolEnv)
+    observation, info = env.reset(seed=options.seed)
+    interactive = sys.stdin.isatty()
+    if interactive:
+        print(f"({_HELP})")
+    print(f"{observation}   (difficulty {info['difficulty']}, {env.episodes.max_turns} turns)")
+    tool_names = tuple(tool.name for tool in env.episodes.tools)
+    for line in _lines(sys.stdin, interactive):
+        before = info["tool_calls"], info["injected_faults"]
+        turn = as_turn(line, tool_names)
+        observation, reward, terminated, truncated, info = env.step(turn)
+        print(f"[{info['turns']}] {turn}")
+        if observation:
+            print(f"    {observation}")
+        if note := describe(info, *before):
+            print(f"    ({note})")
+        if terminated or truncated:
+            print(f"    {'answered' if terminated else 'cut off'}: reward {reward:g}")
+            break
+    env.close()
+    return 0
+
+
+def _lines(stream: TextIO, interactive: bool) -> Iterator[str]:
+    """Lines that hold something, each asked for with a prompt where a person types them."""
+    while True:
+        if interactive:
+            print("> ", end="", flush=True)
+        line = stream.readline()
+        if not line:
+            return
+        if line.strip():
+            yield line.rstrip("\n")
+
+
+def as_turn(line: str, tool_names: Sequence[str]) -> str:
+    """The turn that a line stands for: text with tags is itself, ``= x`` an answer, else a call of the first tool."""
+    if any(tag in line for tag in tags(tool_names)):
+        return line
+    answer = re.fullmatch(r"\s*=\s*(.*?)\s*", line)
+    if answer:
+        return f"<{ANSWER}>{answer[1]}</{ANSWER}>"
+    return f"<{tool_names[0]}>{line}</{tool_names[0]}>" if tool_names else line
+
+
+def describe(info: dict[str, Any], calls_before: int, faults_before: int) -> str:
+    """What happened in a step that the policy does not see: the call's quality, and whose doing an error was."""
+    parts = []
+    if info["tool_calls"] > calls_before:
+        parts.append(f"quality {info['reasoning_quality']:.2f}" if info["reasoning_quality"] >= 0 else "not judged")
+    if info["injected_faults"] > faults_before:
+        parts.append(f"injected fault: {info['error_kind'] or 'silent'}")
+    elif info["error_origin"]:
+        parts.append(f"{info['error_origin']} error: {info['error_kind']}")
+    return ", ".join(parts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

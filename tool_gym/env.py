@@ -1,0 +1,284 @@
+"""ToolEnv: one episode after another as a Gymnasium environment whose observations and actions are text."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import string
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, SupportsFloat
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from tool_gym import rng
+from tool_gym.episodes import EpisodeRecord, Episodes, EpisodeSpec, Transition
+from tool_gym.errors import ConfigError, TaskError
+from tool_gym.noise import CorrelatedNoise, IIDNoise, NoiseModel, NoNoise
+from tool_gym.noise.correlated import ReferenceMode
+from tool_gym.protocol import printable
+from tool_gym.registration import DEFAULT_MAX_TURNS, TaskLike, resolve_task
+from tool_gym.tasks.base import SPLITS, Problem, Task
+from tool_gym.tools import Tool, resolve_tools
+
+if TYPE_CHECKING:
+    from tool_gym.interpreter import InterpreterPool
+
+MAX_ACTION_CHARS = 4096
+MAX_OBSERVATION_CHARS = 65_536
+
+NOISES = ("none", "iid", "correlated")
+
+# Reference distributions measured in this process, by what they depend on.
+_references: dict[tuple[Any, ...], npt.NDArray[np.float64]] = {}
+
+
+class ToolEnv(gymnasium.Env[str, str]):
+    """One problem an episode; one assistant turn a step, as text; reward 1 for a right answer, else 0.
+
+    Args:
+        task: a Task subclass, an instance of one, or "module:Class".
+        tools: names of tools, or Tool objects.
+        noise: "none", "iid", "correlated", or a NoiseModel, of which the environment keeps a copy.
+        noise_rate: probability that a call that would have worked is made to fail (iid, correlated).
+        correlation: of faults and poor reasoning, in [-1, 1] (correlated). Its reference distribution is
+            measured on the task's demonstrations, once in a process.
+        reference_mode: "frozen", or "running", which follows the reasoning of the episodes played; a seeded
+            reset starts it afresh.
+        difficulty: one of the task's difficulties; None draws one uniformly for each episode.
+        split: "train", "validation" or "test".
+        max_turns: turns of an episode, the answering one included.
+        render_mode: None or "ansi": ``render`` returns the transcript, with the faults marked.
+        pool: runs the python tool's calls; None is the process's shared pool.
+        task_kwargs: settings of the task.
+
+    ``reset(options=...)`` takes ``{"difficulty": d}`` or ``{"problem": Problem(...)}``, for that episode.
+
+    With ``reset(seed=s)`` the problems come from ``np_random`` and the noise from a key of (s, number of the
+    episode since), so that the same seed poses the same problems with and without noise. Without any seed
+    the noise's is drawn from ``np_random`` at the first reset.
+
+    Raises:
+        ConfigError: an argument or option outside of its range, or unknown.
+        TaskError: the task broke its contract.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 - as the base declares it
+
+    def __init__(
+        self,
+        task: TaskLike,
+        tools: Sequence[str | Tool] = ("python",),
+        *,
+        noise: str | NoiseModel = "none",
+        noise_rate: float = 0.3,
+        correlation: float = 0.9,
+        reference_mode: ReferenceMode = "frozen",
+        difficulty: int | None = None,
+        split: str = "train",
+        max_turns: int = DEFAULT_MAX_TURNS,
+        render_mode: str | None = None,
+        pool: InterpreterPool | None = None,
+        **task_kwargs: Any,
+    ) -> None:
+        self.render_mode = checked_render_mode(render_mode)
+        self.task = resolve_task(task, **task_kwargs)
+        self.source = EpisodeSource(self.task, difficulty, split)
+        self.noise = build_noise(noise, noise_rate, correlation, reference_mode, self.task, tools, pool)
+        self._first_noise_state = copy.deepcopy(self.noise.state())
+        self.episodes = Episodes(self.task, tools, noise=self.noise, max_turns=max_turns, pool=pool)
+        self.action_space = text_space(MAX_ACTION_CHARS)
+        self.observation_space = text_space(MAX_OBSERVATION_CHARS)
+        self._id: int | None = None
+        self.transcript = Transcript()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        super().reset(seed=seed)
+        if seed is not None:
+            self.source.reseed(seed)
+            self.noise.load_state(self._first_noise_state)
+        self._drop()
+        spec = self.source.draw(self.np_random, options)
+        (self._id,) = self.episodes.begin([spec])
+        observation = prompt(spec.problem)
+        self.transcript = Transcript(spec.problem)
+        return observation, self.episodes.info(self._id)
+
+    def step(self, action: str) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Take one assistant turn.
+
+        Raises:
+            gymnasium.error.ResetNeeded: before the first reset, or after the end of an episode.
+        """
+        if self._id is None:
+            raise gymnasium.error.ResetNeeded("ToolEnv.step needs a running episode: call reset first")
+        self.episodes.submit([self._id], [action])
+        (transition,) = self.episodes.collect()
+        self.transcript.add(action, transition)
+        if transition.terminated or transition.truncated:
+            self._id = None
+            observe(self.noise, [transition.record])
+        return transition[1:6]
+
+    def render(self) -> str | None:
+        """The transcript of the episode so far (mode "ansi")."""
+        if self.render_mode is None:
+            gymnasium.logger.warn("ToolEnv.render needs a render mode: make the environment with render_mode='ansi'")
+            return None
+        return str(self.transcript)
+
+    def close(self) -> None:
+        """End the running episode. The pool stays open; the environment may be reset again."""
+        self._drop()
+
+    def _drop(self) -> None:
+        if self._id is not None:
+            self.episodes.abandon([self._id])
+            self._id = None
+
+
+class EpisodeSource:
+    """Draws the episodes of one environment: problems from its ``np_random``, noise keys from its seed.
+
+    Raises ConfigError for a difficulty that the task does not have, or an unknown split.
+    """
+
+    def __init__(self, task: Task, difficulty: int | None, split: str) -> None:
+        if split not in SPLITS:
+            raise ConfigError("split", split, ", ".join(SPLITS))
+        self.task = task
+        self.split = split
+        self.difficulty = None if difficulty is None else self._checked_difficulty(difficulty)
+        self.seed: int | None = None
+        self.count = 0
+
+    def reseed(self, seed: int) -> None:
+        self.seed, self.count = int(seed), 0
+
+    def draw(self, np_random: np.random.Generator, options: Mapping[str, Any] | None) -> EpisodeSpec:
+        """The next episode. Raises ConfigError for bad options, TaskError if the task does not return a Problem."""
+        if self.seed is None:
+            self.reseed(int(np_random.integers(2**63)))
+        assert self.seed is not None
+        key = int(rng.key(self.seed, "noise", self.count))
+        problem = self._problem(np_random, options or {})
+        self.count += 1
+        return EpisodeSpec(problem, key)
+
+    def _problem(self, np_random: np.random.Generator, options: Mapping[str, Any]) -> Problem:
+        unknown = sorted(str(name) for name in options.keys() - {"difficulty", "problem"})
+        if unknown or len(options) > 1:
+            raise ConfigError("options", unknown or sorted(options), "one of difficulty, problem")
+        if "problem" in options:
+            if not isinstance(options["problem"], Problem):
+                raise ConfigError("options['problem']", options["problem"], "a Problem")
+            return options["problem"]
+        difficulty = self.difficulty
+        if "difficulty" in options:
+            difficulty = self._checked_difficulty(options["difficulty"])
+        if difficulty is None:
+            difficulty = self.task.difficulties[int(np_random.integers(len(self.task.difficulties)))]
+        name = type(self.task).__name__
+        try:
+            problem = self.task.sample_split(np_random, difficulty, self.split)
+        except (ConfigError, TaskError):
+            raise
+        except Exception as error:
+            raise TaskError(f"{name}.sample raised {error!r} at difficulty {difficulty}") from error
+        if not isinstance(problem, Problem):
+            raise TaskError(f"{name}.sample returned {problem!r} at difficulty {difficulty}, not a Problem")
+        return problem
+
+    def _checked_difficulty(self, difficulty: Any) -> int:
+        if isinstance(difficulty, bool) or difficulty not in self.task.difficulties:
+            raise ConfigError("difficulty", difficulty, ", ".join(map(str, self.task.difficulties)))
+        return int(difficulty)
+
+
+class Transcript:
+    """An episode for people to read: the turns, the replies, and which of them were injected faults."""
+
+    def __init__(self, problem: Problem | None = None) -> None:
+        self.lines = [] if problem is None else [f"{prompt(problem)}   (difficulty {problem.difficulty})"]
+
+    def add(self, action: str, transition: Transition) -> None:
+        origin = transition.info["error_origin"]
+        self.lines.append(f"[{transition.record.turns}] {printable(action)}")
+        if transition.observation:
+            note = "" if origin in ("", "policy") else f"   ({origin} fault)"
+            self.lines.append(f"    {transition.observation}{note}")
+        if transition.terminated or transition.truncated:
+            how = "answered" if transition.terminated else "cut off"
+            self.lines.append(f"    {how}: reward {transition.reward:g}")
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+
+def text_space(max_length: int) -> spaces.Text:
+    return spaces.Text(max_length, min_length=0, charset=string.printable)
+
+
+def checked_render_mode(render_mode: str | None) -> str | None:
+    """Raises ConfigError for a mode that ToolEnv does not have."""
+    if render_mode not in (None, *ToolEnv.metadata["render_modes"]):
+        raise ConfigError("render_mode", render_mode, f"None, {', '.join(ToolEnv.metadata['render_modes'])}")
+    return render_mode
+
+
+def prompt(problem: Problem) -> str:
+    """The first observation of an episode. Raises TaskError if it does not fit the observation space."""
+    text = printable(problem.prompt)
+    if len(text) > MAX_OBSERVATION_CHARS:
+        raise TaskError(f"a prompt of {len(text)} characters: at most {MAX_OBSERVATION_CHARS} are allowed")
+    return text
+
+
+def observe(noise: NoiseModel, records: Sequence[EpisodeRecord]) -> None:
+    """Tell a noise model of the eligible calls of ended episodes, leaving invalid ones out."""
+    qualities = [call.quality for record in records if record.valid for call in record.calls if call.eligible]
+    noise.observe(np.array(qualities))
+
+
+def build_noise(
+    noise: str | NoiseModel,
+    rate: float,
+    correlation: float,
+    reference_mode: ReferenceMode,
+    task: Task,
+    tools: Sequence[str | Tool],
+    pool: InterpreterPool | None,
+) -> NoiseModel:
+    """The noise model that an environment's arguments stand for; a model that is given is copied.
+
+    Raises:
+        ConfigError: an unknown noise, or a number outside of its range.
+    """
+    if isinstance(noise, NoiseModel):
+        return copy.deepcopy(noise)
+    if noise == "none":
+        return NoNoise()
+    if noise == "iid":
+        return IIDNoise(rate)
+    if noise == "correlated":
+        # Built once before the reference is measured, so that a bad number costs no time.
+        CorrelatedNoise(rate, correlation, np.zeros(1), reference_mode=reference_mode)
+        reference = measured_reference(task, tools, pool)
+        return CorrelatedNoise(rate, correlation, reference, reference_mode=reference_mode)
+    raise ConfigError("noise", noise, f"{', '.join(NOISES)}, or a NoiseModel")
+
+
+def measured_reference(
+    task: Task, tools: Sequence[str | Tool], pool: InterpreterPool | None
+) -> npt.NDArray[np.float64]:
+    """Qualities of the eligible calls of the task's demonstrations, measured once in a process for each task."""
+    from tool_gym.tasks.demonstrations import reference_qualities  # here, for it is not always needed
+
+    resolved = resolve_tools(tools)
+    # With the classes themselves, for a class that is defined anew in a notebook pickles like the old one.
+    depends_on = (type(task), *map(type, resolved), pickle.dumps((task, resolved)))
+    if depends_on not in _references:
+        _references[depends_on] = reference_qualities(task, resolved, pool)
+    return _references[depends_on]

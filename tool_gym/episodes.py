@@ -1,0 +1,518 @@
+"""Many episodes at once: their turns, their tool calls in batches, faults, grading.
+
+This is the one place where the rules of an episode live. A caller begins episodes, submits a turn of
+each that is ready, and collects transitions as tools answer; whoever steps one episode
+(:class:`tool_gym.ToolEnv`), a fixed number in lockstep (:class:`tool_gym.ToolVectorEnv`) or hundreds
+asynchronously (a trainer) goes through the same code.
+
+An episode is a sequence of turns of at most ``max_turns``. A turn with a call is replied to with what the
+tool said, one with an answer is graded and ends the episode, and one with neither gets an error. A noise
+model may replace the result of a call that worked by a fault. Which calls it strikes is a function of the
+episode's key, the call's number in its episode and the call's quality: neither the order in which tools
+answer nor what else is in flight can change an episode.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from tool_gym.errors import ConfigError, InfrastructureError, TaskError, ToolGymError
+from tool_gym.noise import NoiseModel, NoNoise
+from tool_gym.noise.faults import apply_fault
+from tool_gym.protocol import MIN_OUTPUT_CHARS, ParsedTurn, format_problem, format_reply, parse
+from tool_gym.tasks.base import Problem, Task
+from tool_gym.tools import Finished, Results, Tool, ToolCall, ToolResult, resolve_tools
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from tool_gym.interpreter import InterpreterPool
+
+Origin = Literal["", "policy", "injected", "infrastructure"]
+
+FAULT = "timeout"
+"""The kind of fault that replaces the result of a call which the noise model strikes."""
+
+NO_QUALITY = -1.0
+"""Stands for the quality of a call where there is none to judge."""
+
+# While several batches are in flight, none of which may be waited for alone: seconds between looks at them.
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 5e-5, 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeSpec:
+    """What is fixed before the first turn of an episode.
+
+    Attributes:
+        problem: the problem posed.
+        key: 64-bit key of every noise draw of the episode (see :mod:`tool_gym.rng`).
+    """
+
+    problem: Problem
+    key: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """One call of an episode, with what the policy may not see.
+
+    Attributes:
+        call: the tool and the raw body, up to the end of the turn if the call was never closed.
+        result: what truly came of the call.
+        delivered: what the policy was told: ``result``, or the fault in its place.
+        quality: the task's judgement of the call, 0 (confused) to 1 (right), before any fault; 0 for an
+            unclosed call, which never ran; -1 after an infrastructure failure.
+        eligible: whether the true result is ok, so that a fault could replace it.
+        fault: kind of the fault that was injected, "" if none.
+        scheduled: whether the noise model struck this call, eligible or not.
+        origin: whose doing an error is: "" if ``delivered`` is ok (a silent wrong value included), else
+            ``policy``, ``injected`` or ``infrastructure``.
+        turn: number of the turn that made the call, from 1.
+    """
+
+    call: ToolCall
+    result: ToolResult
+    delivered: ToolResult
+    quality: float
+    eligible: bool
+    fault: str
+    scheduled: bool
+    origin: Origin
+    turn: int
+
+
+@dataclass(slots=True)
+class EpisodeRecord:
+    """An episode so far; complete once its last transition is collected.
+
+    Attributes:
+        problem, key: as specified.
+        calls: every call in order, unclosed ones included.
+        turns: turns of the policy so far.
+        answers: well-formed answer blocks of the answering turn, 0 if there was none or its answer tags do
+            not match, so that a format penalty needs only ``answers`` and ``turns``.
+        idle_turns: turns with neither a call nor an answer.
+        format_violations: places at which turns broke the grammar (:attr:`ParsedTurn.violations`).
+        answer: the graded text, None if the episode ended without an answer.
+        success: whether the answer is right; the reward of the last transition is 1 if so, else 0.
+        valid: False after an infrastructure failure: the episode says nothing about the policy.
+    """
+
+    problem: Problem
+    key: int
+    calls: list[CallRecord] = field(default_factory=list)
+    turns: int = 0
+    answers: int = 0
+    idle_turns: int = 0
+    format_violations: int = 0
+    answer: str | None = None
+    success: bool = False
+    valid: bool = True
+
+
+class Transition(NamedTuple):
+    """What one turn of one episode led to.
+
+    Attributes:
+        id: the episode.
+        observation: the reply to the turn, "" after an answer.
+        reward: 1.0 for a right answer, else 0.0.
+        terminated: the episode was answered.
+        truncated: the episode ended otherwise; never together with ``terminated``.
+        info: scalars under constant keys: see docs/ENVIRONMENT.md.
+        record: the episode's record, the same object in each of its transitions.
+    """
+
+    id: int
+    observation: str
+    reward: float
+    terminated: bool
+    truncated: bool
+    info: dict[str, Any]
+    record: EpisodeRecord
+
+
+class _Episode:
+    """A running episode: its record, and what only its running needs."""
+
+    __slots__ = ("errors", "faults", "history", "in_flight", "record")
+
+    def __init__(self, record: EpisodeRecord) -> None:
+        self.record = record
+        self.history: list[tuple[ToolCall, ToolResult]] = []  # calls that a tool answered, with true results
+        self.errors = 0
+        self.faults = 0
+        self.in_flight = False
+
+
+class _Step(NamedTuple):
+    """A turn whose outcome is known: ``result`` is the true result of its call, None where it made none."""
+
+    id: int
+    turn: ParsedTurn
+    result: ToolResult | None
+
+
+class _Batch(NamedTuple):
+    """Calls of one tool on their way, and whose they are by index."""
+
+    results: Results
+    turns: list[tuple[int, ParsedTurn]]
+
+
+class Episodes:
+    """Runs episodes of one task: ``begin`` -> ids, ``submit`` turns, ``collect`` transitions.
+
+    Not safe for use from several threads. May be pickled and deep-copied while no turn is in flight; a pickled
+    one uses its new process's shared pool.
+
+    Args:
+        task: problems' judge.
+        tools: names of tools, or :class:`~tool_gym.tools.Tool` objects.
+        noise: which calls are struck by faults.
+        max_turns: turns of an episode, the answering one included.
+        pool: runs the python tool's calls; None is the process's shared pool, started on first need. A pool
+            that is passed in stays open.
+        max_output_chars: longest output shown to the policy, 40 or more.
+
+    Raises:
+        ConfigError: an argument outside of its range.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        tools: Sequence[str | Tool] = ("python",),
+        *,
+        noise: NoiseModel | None = None,
+        max_turns: int = 5,
+        pool: InterpreterPool | None = None,
+        max_output_chars: int = 1000,
+    ) -> None:
+        if not isinstance(task, Task):
+            raise ConfigError("task", task, "a Task instance")
+        if noise is not None and not isinstance(noise, NoiseModel):
+            raise ConfigError("noise", noise, "a NoiseModel")
+        if not _is_integer(max_turns) or max_turns < 1:
+            raise ConfigError("max_turns", max_turns, "an integer of at least 1")
+        if not _is_integer(max_output_chars) or max_output_chars < MIN_OUTPUT_CHARS:
+            raise ConfigError("max_output_chars", max_output_chars, f"an integer of at least {MIN_OUTPUT_CHARS}")
+        self.task = task
+        self.tools = resolve_tools(tools)
+        self.noise = NoNoise() if noise is None else noise
+        self.max_turns = int(max_turns)
+        self.max_output_chars = int(max_output_chars)
+        self.closed = False
+        self._pool = pool
+        self._tools = {tool.name: tool for tool in self.tools}
+        self._names = tuple(self._tools)
+        self._next_id = 0
+        self._running: dict[int, _Episode] = {}
+        self._ready: list[_Step] = []
+        self._batches: list[_Batch] = []
+        self._outstanding = 0
+
+    # -- the interface ------------------------------------------------------------------------------------
+
+    @property
+    def outstanding(self) -> int:
+        """Episodes whose turn is submitted and whose transition is not collected yet."""
+        return self._outstanding
+
+    def begin(self, specs: Sequence[EpisodeSpec]) -> list[int]:
+        """Begin an episode for each spec; the prompt is ``spec.problem.prompt``. Ids are never used twice.
+
+        Raises:
+            ConfigError: something else than a spec of a Problem and a 64-bit key. Nothing is begun then.
+        """
+        self._check_open()
+        for spec in specs:
+            if not isinstance(spec, EpisodeSpec) or not isinstance(spec.problem, Problem):
+                raise ConfigError("specs", spec, "EpisodeSpec(problem: Problem, key: int)")
+            if not _is_integer(spec.key) or not 0 <= spec.key < 2**64:
+                raise ConfigError("key", spec.key, "an unsigned 64-bit integer")
+        ids = list(range(self._next_id, self._next_id + len(specs)))
+        self._next_id += len(specs)
+        for id_, spec in zip(ids, specs, strict=True):
+            self._running[id_] = _Episode(EpisodeRecord(spec.problem, int(spec.key)))
+        return ids
+
+    def submit(self, ids: Sequence[int], turns: Sequence[str]) -> None:
+        """Submit a turn of each episode and return at once; its calls are on their way, a batch for each tool.
+
+        Raises:
+            ConfigError: an id of no running episode, of one whose last turn is not collected yet, or given
+                twice; a turn that is not text; unequal lengths. Nothing is submitted then.
+        """
+        self._check_open()
+        self._check_turns(ids, turns)
+        calls: dict[str, list[tuple[int, ParsedTurn]]] = {}
+        for id_, text in zip(ids, turns, strict=True):
+            episode = self._running[id_]
+            episode.in_flight = True
+            turn = parse(text, self._names)
+            record = episode.record
+            record.turns += 1
+            record.format_violations += turn.violations
+            if turn.kind == "call":
+                calls.setdefault(turn.tool, []).append((id_, turn))
+            else:
+                self._ready.append(_Step(id_, turn, format_problem(turn) if turn.kind == "unclosed" else None))
+        self._outstanding += len(ids)
+        for name, batch in calls.items():
+            self._batches.append(_Batch(self._start(self._tools[name], [turn.body for _, turn in batch]), batch))
+
+    def collect(self, block: bool = True) -> list[Transition]:
+        """Transitions of the turns whose outcome is known by now, by ascending id.
+
+        With ``block`` waits until there is at least one; an empty list then means that nothing is outstanding.
+
+        Raises:
+            TaskError: the task raised, or returned what its contract forbids.
+        """
+        steps = self._take(block)
+        steps.sort(key=_by_id)
+        calls = [step for step in steps if step.result is not None]
+        made = dict(zip([step.id for step in calls], self._record_calls(calls), strict=True)) if calls else {}
+        return [self._advance(step, made.get(step.id)) for step in steps]
+
+    def abandon(self, ids: Sequence[int]) -> list[Transition]:
+        """End episodes as truncated, for instance where the policy ran out of tokens; their last transitions.
+
+        A turn in flight counts as taken, but what comes of it is dropped.
+
+        Raises:
+            ConfigError: an id of no running episode. Nothing is abandoned then.
+        """
+        self._check_open()
+        if len(set(ids)) != len(ids):
+            raise ConfigError("ids", list(ids), "each id once")
+        for id_ in ids:
+            if id_ not in self._running:
+                raise ConfigError("ids", id_, "ids of running episodes")
+        transitions = []
+        for id_ in ids:
+            episode = self._running.pop(id_)
+            self._outstanding -= episode.in_flight
+            transitions.append(
+                Transition(id_, "", 0.0, False, True, self._info(episode, "", "", NO_QUALITY), episode.record)
+            )
+        return transitions
+
+    def info(self, id_: int) -> dict[str, Any]:
+        """The info of a running episode between turns, such as after its beginning: no error, no call."""
+        return self._info(self._running[id_], "", "", NO_QUALITY)
+
+    def close(self) -> None:
+        """Drop every running episode. The pool stays open, for it belongs to others. Closing twice is fine."""
+        self.closed = True
+        self._running.clear()
+        self._ready.clear()
+        self._batches.clear()
+        self._outstanding = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._outstanding or self._batches:
+            raise ToolGymError("episodes cannot be copied or pickled while turns are in flight")
+        return {**self.__dict__, "_pool": None}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        twin.__dict__.update(copy.deepcopy(self.__getstate__(), memo))
+        twin._pool = self._pool
+        return twin
+
+    # -- turns on their way -------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ToolGymError("these episodes are closed")
+
+    def _check_turns(self, ids: Sequence[int], turns: Sequence[str]) -> None:
+        if len(ids) != len(turns):
+            raise ConfigError("turns", len(turns), f"as many as there are ids ({len(ids)})")
+        if len(set(ids)) != len(ids):
+            raise ConfigError("ids", list(ids), "each id once")
+        for id_, text in zip(ids, turns, strict=True):
+            if id_ not in self._running or self._running[id_].in_flight:
+                raise ConfigError("ids", id_, "ids of running episodes whose last turn is collected")
+            if not isinstance(text, str):
+                raise ConfigError("turns", text, "text")
+
+    def _start(self, tool: Tool, bodies: list[str]) -> Results:
+        try:
+            return tool.submit(bodies, self._get_pool)
+        except InfrastructureError as error:
+            # The episodes become invalid, and the caller sees why in their records.
+            lost = ToolResult("infrastructure", "unavailable", str(error))
+            return Finished([lost] * len(bodies))
+        except Exception as error:
+            raise TaskError(f"{type(tool).__name__}.submit raised {error!r}") from error
+
+    def _get_pool(self) -> InterpreterPool:
+        if self._pool is not None:
+            return self._pool
+        from tool_gym.interpreter import shared_pool
+
+        # Asked for each time: it is another one after a fork.
+        return shared_pool()
+
+    def _take(self, block: bool) -> list[_Step]:
+        """Steps whose outcome is known, abandoned episodes' left out; with ``block`` at least one, if any is due."""
+        steps, self._ready = self._ready, []
+        steps = [step for step in steps if step.id in self._running]
+        pause = _SHORTEST_PAUSE
+        while True:
+            wait = block and not steps and self._outstanding > 0
+            alone = len(self._batches) == 1
+            for batch in self._batches:
+                # Waiting for one of several batches would keep the others' results from the caller.
+                for index, result in batch.results.take(wait and alone):
+                    id_, turn = batch.turns[index]
+                    if not isinstance(result, ToolResult):
+                        raise TaskError(f"tool {turn.tool!r} answered {result!r}, not a ToolResult")
+                    if id_ in self._running:
+                        steps.append(_Step(id_, turn, result))
+            self._batches = [batch for batch in self._batches if batch.results.remaining]
+            if steps or not wait:
+                return steps
+            if not self._batches:
+                raise TaskError("a tool returned fewer results than there were calls")
+            if len(self._batches) > 1:
+                time.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+
+    # -- the rules ----------------------------------------------------------------------------------------
+
+    def _record_calls(self, steps: list[_Step]) -> list[CallRecord]:
+        """Judge the calls of N steps, draw their faults at once, and enter them in their episodes' records."""
+        episodes = [self._running[step.id] for step in steps]
+        qualities_N = [self._quality(episode, step) for episode, step in zip(episodes, steps, strict=True)]
+        scheduled_N = self.noise.draw(
+            np.maximum(np.array(qualities_N), 0.0),
+            np.array([episode.record.key for episode in episodes], dtype=np.uint64),
+            np.array([len(episode.record.calls) for episode in episodes], dtype=np.int64),
+        ).tolist()
+        records = []
+        for episode, step, quality, scheduled in zip(episodes, steps, qualities_N, scheduled_N, strict=True):
+            result = step.result
+            assert result is not None
+            fault = FAULT if scheduled and result.ok else ""
+            delivered = apply_fault(fault, result) if fault else result
+            origin = _origin(delivered, fault)
+            call = ToolCall(step.turn.tool, step.turn.body)
+            record = episode.record
+            made = CallRecord(call, result, delivered, quality, result.ok, fault, scheduled, origin, record.turns)
+            record.calls.append(made)
+            episode.faults += fault != ""
+            episode.errors += origin in ("policy", "injected")
+            records.append(made)
+        return records
+
+    def _advance(self, step: _Step, made: CallRecord | None) -> Transition:
+        """The transition of a step; ``made`` is the record of its call, None where it made none."""
+        episode = self._running[step.id]
+        episode.in_flight = False
+        self._outstanding -= 1
+        record = episode.record
+        if step.turn.answer is not None:
+            record.answers, record.answer = step.turn.answers, step.turn.answer
+            record.success = self._grade(record.problem, step.turn.answer)
+            del self._running[step.id]
+            info = self._info(episode, "", "", NO_QUALITY)
+            return Transition(step.id, "", float(record.success), True, False, info, record)
+        if made is None:
+            record.idle_turns += 1
+            told, origin, quality = format_problem(step.turn), "policy", NO_QUALITY
+        else:
+            told, origin, quality = made.delivered, made.origin, made.quality
+            record.valid = origin != "infrastructure"
+        truncated = record.turns >= self.max_turns or not record.valid
+        if truncated:
+            del self._running[step.id]
+        observation = format_reply(
+            told, self._names, max_output_chars=self.max_output_chars, max_error_chars=self.task.max_error_chars
+        )
+        kind = "" if told.ok else told.kind or told.status
+        info = self._info(episode, origin, kind, quality)
+        return Transition(step.id, observation, 0.0, False, truncated, info, record)
+
+    def _quality(self, episode: _Episode, step: _Step) -> float:
+        """The task's judgement of a call, from the calls that a tool answered so far and this one."""
+        assert step.result is not None
+        if step.turn.kind == "unclosed":
+            return 0.0
+        if step.result.status == "infrastructure":
+            return NO_QUALITY
+        episode.history.append((ToolCall(step.turn.tool, step.turn.body), step.result))
+        problem = episode.record.problem
+        try:
+            quality = float(self.task.reasoning_quality(problem, episode.history))
+        except Exception as error:
+            raise self._task_error("reasoning_quality", problem, f"raised {error!r}") from error
+        if not 0.0 <= quality <= 1.0:
+            raise self._task_error("reasoning_quality", problem, f"returned {quality!r}, not a number from 0 to 1")
+        return quality
+
+    def _grade(self, problem: Problem, answer: str) -> bool:
+        try:
+            right = self.task.grade(problem, answer)
+        except Exception as error:
+            raise self._task_error("grade", problem, f"raised {error!r} for the answer {answer!r}") from error
+        if not isinstance(right, (bool, np.bool_)):
+            raise self._task_error("grade", problem, f"returned {right!r} for the answer {answer!r}, not a bool")
+        return bool(right)
+
+    def _task_error(self, method: str, problem: Problem, what: str) -> TaskError:
+        return TaskError(f"{type(self.task).__name__}.{method} {what} (problem {problem.prompt!r})")
+
+    def _info(self, episode: _Episode, origin: str, kind: str, quality: float) -> dict[str, Any]:
+        record = episode.record
+        return {
+            "tool_calls": len(record.calls),
+            "tool_errors": episode.errors,
+            "injected_faults": episode.faults,
+            "error_origin": origin,
+            "error_kind": kind,
+            "reasoning_quality": quality,
+            "answers": record.answers,
+            "turns": record.turns,
+            "format_violations": record.format_violations,
+            "success": record.success,
+            "valid_for_training": record.valid,
+            "difficulty": record.problem.difficulty,
+        }
+
+
+def _origin(delivered: ToolResult, fault: str) -> Origin:
+    """Whose doing it is that a delivered result is an error."""
+    if delivered.ok:
+        return ""
+    if fault:
+        return "injected"
+    return "infrastructure" if delivered.status == "infrastructure" else "policy"
+
+
+def _by_id(step: _Step) -> int:
+    return step.id
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)

@@ -1,0 +1,803 @@
+"""What rewritten programs call in place of operators, items, iteration, unpacking, handlers and classes.
+
+The compiler pass (``policy.py``) turns ``a * b`` into ``_mul_(a, b)`` and so on. Each hook checks the size of the
+result before there is one, charges the meter, and then does the native operation.
+"""
+
+from __future__ import annotations
+
+import collections
+import fractions
+import itertools
+import math
+import operator
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .meter import CHARS_PER_STEP_SHIFT, ITEMS_PER_STEP_SHIFT, METER, Stop
+from .values import (
+    BIG,
+    CONTAINERS,
+    MAPPINGS,
+    SCALARS,
+    SETS,
+    VIEWS,
+    GuestMeta,
+    braces,
+    check_key,
+    class_name,
+    ordered,
+    percent,
+    special,
+    to_format,
+    to_str,
+    weigh,
+)
+
+Fraction = fractions.Fraction
+_LONG = 512
+_NUMBERS: frozenset[type] = frozenset({int, float, bool, complex, Fraction})
+
+
+class Standin:
+    """What a program gets for a built-in type: calling it is guarded, and nothing else of the type is in reach."""
+
+    __slots__ = ("construct", "methods", "name", "real")
+
+    def __init__(
+        self, real: type, construct: Callable[..., Any], methods: dict[str, Any] | None = None, name: str = ""
+    ) -> None:
+        self.real = real
+        self.construct = construct
+        self.methods = methods or {}
+        self.name = name or real.__name__
+
+    def __call__(self, *arguments: Any, **names: Any) -> Any:
+        return self.construct(*arguments, **names)
+
+
+STANDINS: dict[type, Standin] = {}
+"""The stand-in of each built-in type: what ``type(x)`` answers."""
+
+
+# ------------------------------------------------------------------ steps and handlers
+
+
+def step() -> bool:
+    """Head of each loop body, function, lambda and comprehension: one step. True, for use in conditions."""
+    METER.left -= 1
+    if METER.left < 0:
+        METER.exhausted()
+    return True
+
+
+def caught() -> None:
+    """Head of each handler and ``finally`` block: nothing that ended the call can be handled away."""
+    METER.left -= 1
+    if METER.left < 0:
+        METER.exhausted()
+    error = sys.exc_info()[1]
+    if isinstance(error, Stop):
+        METER.exhausted()
+    if METER.is_genuine(error, (RecursionError,)):
+        METER.stop("limit", "recursion", "maximum recursion depth exceeded")
+    if METER.is_genuine(error, (MemoryError,)):
+        METER.stop("limit", "memory", "out of memory")
+
+
+def raised(error: Any) -> Any:
+    """Operand of each ``raise``: marks what the program raises itself."""
+    METER.left -= 1
+    if METER.left < 0:
+        METER.exhausted()
+    if isinstance(error, type) and issubclass(error, (MemoryError, RecursionError)):
+        error = error()
+    if isinstance(error, (MemoryError, RecursionError)):
+        METER.forge(error)
+    return error
+
+
+# ------------------------------------------------------------------ arithmetic
+
+
+def _words(value: int) -> int:
+    return (value.bit_length() >> 6) + 1
+
+
+def checked(value: Any) -> Any:
+    """A number that arithmetic just made: charge for it, and end the call if it is too big."""
+    kind = type(value)
+    if kind is int:
+        if not -BIG < value < BIG:
+            bits = value.bit_length()
+            METER.check_bits(bits)
+            METER.charge(bits >> 11)
+    elif kind is Fraction:
+        METER.charge(4)
+        checked(value.numerator)
+        checked(value.denominator)
+    return value
+
+
+def add(a: Any, b: Any) -> Any:
+    """``a + b``"""
+    kind = type(a)
+    if kind is int or kind is float:
+        value = a + b
+        if type(value) is float:
+            return value
+        return checked(value)
+    if kind is str or kind is bytes:
+        if type(b) is kind:
+            METER.check_characters(len(a) + len(b))
+        return a + b
+    if (kind is list or kind is tuple or kind is collections.deque) and type(b) is kind:
+        METER.check_items(len(a) + len(b))
+    elif kind in MAPPINGS and type(b) in MAPPINGS:
+        METER.check_items(len(a) + len(b))
+    elif kind is Fraction or type(b) is Fraction:
+        _charge_fractions(a, b)
+    return checked(a + b)
+
+
+def sub(a: Any, b: Any) -> Any:
+    """``a - b``"""
+    kind = type(a)
+    if kind is int or kind is float:
+        value = a - b
+        if type(value) is float:
+            return value
+        return checked(value)
+    if kind in SETS or kind in MAPPINGS or kind in VIEWS:
+        return _set_operation(operator.sub, a, b)
+    _charge_fractions(a, b)
+    return checked(a - b)
+
+
+def _charge_product(a: int, b: int) -> None:
+    """Before a product of integers: its size, and a step for each 256 products of words."""
+    METER.check_bits(a.bit_length() + b.bit_length())
+    METER.charge((_words(a) * _words(b)) >> 8)
+
+
+def _charge_fractions(a: Any, b: Any) -> None:
+    """Before arithmetic of fractions: their numerators and denominators are multiplied and reduced."""
+    for value, other in ((a, b), (b, a)):
+        if type(value) is Fraction:
+            METER.charge(8)
+            for part in (value.numerator, value.denominator):
+                for factor in (other.numerator, other.denominator) if type(other) is Fraction else (other, part):
+                    if type(factor) is int and not (-BIG < factor < BIG and -BIG < part < BIG):
+                        _charge_product(part, factor)
+                        METER.charge((_words(part) * _words(factor)) >> 4)
+
+
+def _repeat(value: Any, times: Any) -> None:
+    """Before ``value * times`` of a sequence."""
+    count = int(times) if type(times) is int or type(times) is bool else 0
+    if count > 0:
+        if type(value) is str or type(value) is bytes:
+            METER.check_characters(len(value) * count)
+        else:
+            METER.check_items(len(value) * count)
+
+
+_REPEATED: frozenset[type] = frozenset({str, bytes, list, tuple, collections.deque})
+
+
+def mul(a: Any, b: Any) -> Any:
+    """``a * b``"""
+    kind, other = type(a), type(b)
+    if kind is int and other is int:
+        if not (-BIG < a < BIG and -BIG < b < BIG):
+            _charge_product(a, b)
+        return a * b
+    if kind in _REPEATED:
+        _repeat(a, b)
+    elif other in _REPEATED:
+        _repeat(b, a)
+    elif kind is Fraction or other is Fraction:
+        _charge_fractions(a, b)
+    return checked(a * b)
+
+
+def div(a: Any, b: Any) -> Any:
+    """``a / b``"""
+    if type(a) is Fraction or type(b) is Fraction:
+        _charge_fractions(a, b)
+    elif type(a) is int and not -BIG < a < BIG:
+        METER.charge(a.bit_length() >> 9)
+    return checked(a / b)
+
+
+def _charge_division(a: Any, b: Any) -> None:
+    if type(a) is int and type(b) is int:
+        if not -BIG < a < BIG and not -BIG < b < BIG:
+            METER.charge((_words(b) * max(1, _words(a) - _words(b) + 1)) >> 6)
+        elif not -BIG < a < BIG:
+            METER.charge(a.bit_length() >> 9)
+    elif type(a) is Fraction or type(b) is Fraction:
+        _charge_fractions(a, b)
+
+
+def floordiv(a: Any, b: Any) -> Any:
+    """``a // b``"""
+    _charge_division(a, b)
+    return checked(a // b)
+
+
+def mod(a: Any, b: Any) -> Any:
+    """``a % b``"""
+    kind = type(a)
+    if kind is str:
+        return percent(a, b)
+    if kind is bytes:
+        METER.refuse("% formatting of bytes")
+    _charge_division(a, b)
+    return checked(a % b)
+
+
+def divided(a: Any, b: Any) -> Any:
+    """``divmod(a, b)``"""
+    _charge_division(a, b)
+    return divmod(a, b)
+
+
+def power(a: Any, b: Any, modulus: Any = None) -> Any:
+    """``a ** b``, or ``pow(a, b, modulus)``."""
+    if modulus is not None:
+        if type(a) is int and type(b) is int and type(modulus) is int:
+            words = _words(modulus)
+            METER.charge((max(b.bit_length(), 1) * words * words) >> 4)
+            if b < 0:
+                METER.charge(words * words)
+            METER.charge((_words(a) * words) >> 6)
+        return pow(a, b, modulus)
+    if type(b) is int or type(b) is bool:
+        bases = (a.numerator, a.denominator) if type(a) is Fraction else (a,)
+        for base in bases:
+            if type(base) is int and not -2 < base < 2:
+                bits = (base.bit_length() - 1) * abs(b) + 1
+                if b > 0 or type(a) is Fraction:
+                    METER.check_bits(bits)
+                    METER.charge((bits >> 6) ** 2 >> 10)
+    return checked(a**b)
+
+
+def lshift(a: Any, b: Any) -> Any:
+    """``a << b``"""
+    if type(a) is int and type(b) is int and b > 0 and a:
+        METER.check_bits(a.bit_length() + b)
+    return checked(a << b)
+
+
+def _set_operation(operation: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
+    """``| & ^ -`` of sets, mappings and their views; of integers too."""
+    cost = 0
+    for value in (a, b):
+        if type(value) in CONTAINERS:
+            cost += len(value)
+        elif type(value) is int and not -BIG < value < BIG:
+            METER.charge(value.bit_length() >> 11)
+    METER.check_items(cost)
+    METER.charge(cost >> 2)
+    if METER.big_keys and type(a) in CONTAINERS and type(b) in CONTAINERS:
+        METER.charge(len(a) * len(b) >> 4)
+    return checked(operation(a, b))
+
+
+def bit_or(a: Any, b: Any) -> Any:
+    """``a | b``"""
+    return _set_operation(operator.or_, a, b)
+
+
+def bit_and(a: Any, b: Any) -> Any:
+    """``a & b``"""
+    return _set_operation(operator.and_, a, b)
+
+
+def bit_xor(a: Any, b: Any) -> Any:
+    """``a ^ b``"""
+    return _set_operation(operator.xor, a, b)
+
+
+def inplace(native: Callable[[Any, Any], Any], plain: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """The augmented form of an operation: in place for lists, deques, sets, mappings and the program's classes."""
+
+    def augmented(a: Any, b: Any) -> Any:
+        kind = type(a)
+        if kind in SCALARS or kind is str or kind is tuple or kind is Fraction:
+            return plain(a, b)
+        if type(kind) is GuestMeta:
+            return native(a, b)
+        if kind is list and native is operator.iadd:
+            items = take_all(b)
+            METER.check_items(len(a) + len(items))
+            a += items
+            return a
+        if kind is collections.deque and native is operator.iadd:
+            items = take_all(b)
+            METER.check_items(len(a) + len(items))
+            a += items
+            return a
+        if kind in SETS or kind in MAPPINGS:
+            METER.check_items(len(a) + (len(b) if type(b) in CONTAINERS else 0))
+            METER.charge(len(b) >> 2 if type(b) in CONTAINERS else 1)
+            if METER.big_keys and type(b) in CONTAINERS:
+                METER.charge(len(a) * len(b) >> 4)
+            if kind in MAPPINGS and type(b) not in MAPPINGS:
+                raise TypeError(f"unsupported operand: {class_name(type(b))}")
+            return native(a, b)
+        if kind is list and native is operator.imul:
+            _repeat(a, b)
+            return native(a, b)
+        return plain(a, b)
+
+    return augmented
+
+
+# ------------------------------------------------------------------ comparison
+
+
+def _weigh_pair(a: Any, b: Any) -> None:
+    """Charge for comparing ``a`` with ``b``."""
+    kind, other = type(a), type(b)
+    if kind in SCALARS:
+        if kind is int and other is int and not -BIG < a < BIG:
+            METER.charge(a.bit_length() >> 11)
+        return
+    if kind is str or kind is bytes:
+        if other is kind:
+            METER.charge(min(len(a), len(b)) >> CHARS_PER_STEP_SHIFT)
+        return
+    if kind is Fraction or other is Fraction:
+        _charge_fractions(a, b)
+        return
+    if kind in CONTAINERS and other in CONTAINERS:
+        METER.charge(1)
+        weigh(a if len(a) <= len(b) else b)
+        if METER.big_keys and kind in SETS:
+            METER.charge(len(a) * len(b) >> 4)
+
+
+def comparison(native: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """The guarded form of a comparison."""
+
+    def compare(a: Any, b: Any) -> Any:
+        kind = type(a)
+        if kind is int and type(b) is int and -BIG < a < BIG:
+            return native(a, b)
+        _weigh_pair(a, b)
+        return native(a, b)
+
+    return compare
+
+
+def operand(value: Any) -> Any:
+    """An operand of a chain of comparisons: charged by its own size, since its neighbours are not known here."""
+    kind = type(value)
+    if kind in SCALARS:
+        if kind is int and not -BIG < value < BIG:
+            METER.charge(value.bit_length() >> 11)
+    elif kind is str or kind is bytes:
+        METER.charge(len(value) >> CHARS_PER_STEP_SHIFT)
+    elif kind in CONTAINERS:
+        weigh(value)
+    elif kind is range:
+        METER.charge(len(value) >> ITEMS_PER_STEP_SHIFT)
+    elif kind in _REMAINING:
+        METER.charge(operator.length_hint(value) >> ITEMS_PER_STEP_SHIFT)
+    return value
+
+
+def charge_search(needle: Any, items: Any) -> None:
+    """Charge for looking for ``needle`` in a sequence by comparison."""
+    METER.charge(len(items) >> ITEMS_PER_STEP_SHIFT)
+    kind = type(needle)
+    if kind is str or kind is bytes:
+        METER.charge(len(items) * (len(needle) >> CHARS_PER_STEP_SHIFT))
+    elif kind in CONTAINERS:
+        before = METER.left
+        weigh(needle)
+        METER.charge((before - METER.left) * (len(items) >> 2))
+    elif kind is int and not -BIG < needle < BIG:
+        METER.charge(len(items) * (needle.bit_length() >> 11))
+
+
+def contains(needle: Any, items: Any) -> bool:
+    """``needle in items``"""
+    kind = type(items)
+    if kind in MAPPINGS or kind in SETS:
+        check_key(needle)
+    elif kind is str or kind is bytes:
+        METER.charge(len(items) >> (CHARS_PER_STEP_SHIFT - 2))
+    elif kind is list or kind is tuple or kind is collections.deque:
+        charge_search(needle, items)
+    elif kind is range:
+        if type(needle) is not int and type(needle) is not bool:
+            METER.charge(len(items) >> ITEMS_PER_STEP_SHIFT)
+    elif kind in VIEWS:
+        METER.charge(len(items) >> ITEMS_PER_STEP_SHIFT)
+        if type(needle) in CONTAINERS:
+            check_key(needle)
+            charge_search(needle, items)
+    elif kind in _REMAINING:
+        items = take_all(items)
+        charge_search(needle, items)
+    elif type(kind) is not GuestMeta and kind is not types.GeneratorType:
+        raise TypeError(f"argument of type '{class_name(kind)}' is not iterable")
+    return needle in items
+
+
+def lacks(needle: Any, items: Any) -> bool:
+    """``needle not in items``"""
+    return not contains(needle, items)
+
+
+# ------------------------------------------------------------------ iteration
+
+_REMAINING: frozenset[type] = frozenset(
+    type(iter(sample))
+    for sample in (
+        [],
+        (),
+        "",
+        "\u0101",
+        b"",
+        range(0),
+        range(1 << 70),
+        {},
+        {}.keys(),
+        {}.values(),
+        {}.items(),
+        set(),
+        collections.deque(),
+        collections.OrderedDict(),
+        collections.OrderedDict().items(),
+        collections.OrderedDict().values(),
+    )
+)
+"""Native iterators whose length hint says what is left."""
+_NATIVE: frozenset[type] = (
+    frozenset({list, tuple, str, bytes, range, collections.deque, types.GeneratorType}) | MAPPINGS | VIEWS | _REMAINING
+)
+
+
+def iterable(value: Any) -> Any:
+    """Operand of ``for``, whose body counts each turn: the value itself, sets in their order.
+
+    Raises TypeError for what cannot be iterated.
+    """
+    kind = type(value)
+    if kind in _NATIVE:
+        return value
+    if kind in SETS:
+        return ordered(value)
+    if type(kind) is GuestMeta and special(value, "__iter__") is not None:
+        return iter(value)
+    raise TypeError(f"'{class_name(kind)}' object is not iterable")
+
+
+def consumed(value: Any) -> Any:
+    """Operand of native code that will iterate over all of it: charged up front where the length is known.
+
+    Raises TypeError for what cannot be iterated.
+    """
+    value = iterable(value)
+    kind = type(value)
+    if kind in _REMAINING:
+        count = operator.length_hint(value)
+    elif kind is types.GeneratorType or type(kind) is GuestMeta or kind not in _NATIVE:
+        return value
+    else:
+        count = length(value)
+    METER.charge(count >> ITEMS_PER_STEP_SHIFT)
+    return value
+
+
+def length(value: Any) -> int:
+    """``len(value)``, of a range of any size too."""
+    try:
+        return len(value)
+    except OverflowError:
+        return sys.maxsize
+
+
+def take_all(value: Any) -> list[Any]:
+    """All items as a new list, counted against the cap on containers as they come.
+
+    Raises TypeError for what cannot be iterated.
+    """
+    value = iterable(value)
+    kind = type(value)
+    if kind in _NATIVE and kind is not types.GeneratorType and kind not in _REMAINING:
+        METER.check_items(length(value))
+        return list(value)
+    items: list[Any] = []
+    iterator = iter(value)
+    while True:
+        chunk = list(itertools.islice(iterator, 1024))
+        items += chunk
+        METER.charge(1 + (len(chunk) >> ITEMS_PER_STEP_SHIFT))
+        if len(items) > METER.items:
+            METER.too_big(f"more than {METER.items} items")
+        if len(chunk) < 1024:
+            return items
+
+
+def counted(value: Any) -> Iterator[Any]:
+    """A lazy iterator that charges a step for each item: what native code consumes in place of an endless one."""
+    for item in iterable(value):
+        METER.left -= 1
+        if METER.left < 0:
+            METER.exhausted()
+        yield item
+
+
+def delegated(value: Any) -> Any:
+    """Operand of ``yield from``: generators as they are, anything else counted."""
+    return value if type(value) is types.GeneratorType else counted(value)
+
+
+def starred(value: Any) -> Any:
+    """Operand of ``*`` in a call or display, and of an assignment to several targets: a list or tuple."""
+    kind = type(value)
+    if kind is list or kind is tuple:
+        METER.check_items(len(value))
+        return value
+    return take_all(value)
+
+
+def double_starred(value: Any) -> Any:
+    """Operand of ``**`` in a call or display. Raises TypeError if it is not a mapping."""
+    if type(value) not in MAPPINGS:
+        raise TypeError(f"argument after ** must be a mapping, not {class_name(type(value))}")
+    METER.check_items(len(value))
+    return value
+
+
+def unpacked(value: Any, shape: tuple[Any, ...]) -> Any:
+    """Right side of an assignment to several targets: lists all the way down, as ``shape`` nests.
+
+    ``shape`` holds (index, inner shape) for the targets that are themselves several.
+    """
+    value = starred(value)
+    if shape:
+        value = list(value)
+        for index, inner in shape:
+            if -len(value) <= index < len(value):
+                value[index] = unpacked(value[index], inner)
+    return value
+
+
+def unpacked_items(value: Any, shape: tuple[Any, ...]) -> Iterator[Any]:
+    """Operand of a ``for`` with nested or starred targets."""
+    for item in iterable(value):
+        yield unpacked(item, shape)
+
+
+# ------------------------------------------------------------------ items
+
+
+def getitem(container: Any, key: Any) -> Any:
+    """``container[key]``"""
+    kind = type(container)
+    if kind is list or kind is tuple or kind is str or kind is range or kind is bytes:
+        if type(key) is slice:
+            if kind is str or kind is bytes:
+                METER.check_characters(len(container))
+            elif kind is not range:
+                METER.check_items(len(container))
+        return container[key]
+    if kind in MAPPINGS:
+        check_key(key)
+        return container[key]
+    if kind is collections.deque:
+        METER.charge(len(container) >> 9)
+        return container[key]
+    if type(kind) is GuestMeta and special(container, "__getitem__") is not None:
+        return container[key]
+    getter = ITEM_GETTERS.get(kind)
+    if getter is not None:
+        return getter(container, key)
+    raise TypeError(f"'{class_name(kind)}' object is not subscriptable")
+
+
+ITEM_GETTERS: dict[type, Callable[[Any, Any], Any]] = {}
+"""How to read items of further trusted types."""
+
+
+def item_key(key: Any) -> Any:
+    """Index of an item that is stored or deleted: hashable within the budget, and no slice."""
+    if type(key) is int and -BIG < key < BIG:
+        return check_key(key)
+    if type(key) is slice:
+        METER.refuse("a slice object as the target of an assignment")
+    return check_key(key)
+
+
+class _SliceTarget:
+    """``xs[a:b] = items`` and ``del xs[a:b]``: sizes are checked before the list changes."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: list[Any]) -> None:
+        self._items = items
+
+    def __setitem__(self, part: slice, values: Any) -> None:
+        values = take_all(values)
+        METER.check_items(len(self._items) + len(values))
+        self._items[part] = values
+
+    def __delitem__(self, part: slice) -> None:
+        METER.check_items(len(self._items))
+        del self._items[part]
+
+
+def slice_target(value: Any) -> Any:
+    """Object whose slice is assigned to or deleted. Raises TypeError unless it is a list."""
+    if type(value) is not list:
+        raise TypeError(f"'{class_name(type(value))}' object does not support slice assignment")
+    return _SliceTarget(value)
+
+
+_WRITABLE: frozenset[type] = (
+    frozenset({list, collections.deque, str, bytes, tuple, range, GuestMeta}) | MAPPINGS | SCALARS | SETS
+)
+
+
+def write(value: Any) -> Any:
+    """Object whose attribute or item is assigned to or deleted.
+
+    Immutable values pass, for Python's own error; modules, built-in types and functions are refused.
+    """
+    kind = type(value)
+    if kind in _WRITABLE:
+        if kind in MAPPINGS and len(value) >= METER.items:
+            METER.too_big(f"a container of more than {METER.items} items")
+        return value
+    if type(kind) is GuestMeta:
+        return value
+    METER.refuse(f"changing {_thing(value)}")
+
+
+def _thing(value: Any) -> str:
+    if type(value) is Standin:
+        return f"the built-in type {value.name}"
+    return f"a {class_name(type(value))}"
+
+
+# ------------------------------------------------------------------ classes
+
+_CLASS_NAMES: frozenset[str] = frozenset({"__module__", "__qualname__", "__doc__", "__classcell__"})
+_COMPILER_NAMES: frozenset[str] = frozenset(
+    {"__firstlineno__", "__static_attributes__", "__annotations__", "__classdictcell__", "__conditional_annotations__"}
+)
+EXCEPTION_BASES: set[type] = set()
+"""Exceptions that programs may derive from."""
+
+
+def make_class(name: str, bases: tuple[Any, ...], namespace: dict[str, Any], **keywords: Any) -> Any:
+    """What a ``class`` statement calls in place of a metaclass."""
+    METER.charge(20)
+    real: list[type] = []
+    for base in bases:
+        if type(base) is GuestMeta or (isinstance(base, type) and base in EXCEPTION_BASES):
+            real.append(base)
+        elif type(base) is Standin and base.real is object:
+            continue
+        elif type(base) in CLASS_BASES:
+            real.append(CLASS_BASES[type(base)](base, namespace))
+        else:
+            METER.refuse(f"a class derived from {_thing(base)}")
+    METER.charge(sum(len(base.__mro__) for base in real) << 1)
+    members = {
+        key: member for key, member in namespace.items() if key not in _COMPILER_NAMES and not key.startswith("_tmp")
+    }
+    for key in members:
+        if key.startswith("_") and key != "_" and key not in _CLASS_NAMES and key not in SPECIAL_METHODS:
+            METER.refuse(f'"{key}" in a class')
+    members["__module__"] = "__main__"
+    return GuestMeta(name, tuple(real), members)
+
+
+CLASS_BASES: dict[type, Callable[[Any, dict[str, Any]], type]] = {}
+"""How a class may derive from a trusted object that is not a class of the program."""
+
+_OPERATORS = "add sub mul truediv floordiv mod pow lshift rshift and or xor"
+SPECIAL_METHODS: frozenset[str] = frozenset(
+    f"__{name}__"
+    for name in (
+        "init lt le eq ne gt ge hash contains len bool call iter next getitem setitem delitem str repr "
+        "neg pos abs invert int float index round divmod rdivmod reversed "
+        + " ".join(f"{name} r{name} i{name}" for name in _OPERATORS.split())
+    ).split()
+)
+"""Special methods that a class may define: those that Python calls within an operation that is counted."""
+
+
+# ------------------------------------------------------------------ output
+
+
+def echo(value: Any) -> None:
+    """Value of a final expression: written as a notebook shows it, on a line of its own."""
+    if value is not None:
+        from .values import to_repr
+
+        text = to_repr(value)
+        if not METER.output.ends_line():
+            text = "\n" + text
+        METER.write(text)
+
+
+def printed(*values: Any, sep: Any = " ", end: Any = "\n", file: Any = None, flush: Any = False) -> None:
+    """``print``, into the output of the call. Raises TypeError for a ``file``: there are none."""
+    if file is not None:
+        raise TypeError("print: there are no files, use print without file=")
+    for name, value in (("sep", sep), ("end", end)):
+        if value is not None and type(value) is not str:
+            raise TypeError(f"{name} must be None or a string, not {class_name(type(value))}")
+    between = " " if sep is None else sep
+    for index, value in enumerate(values):
+        if index and between:
+            METER.write(between)
+        METER.write(to_str(value))
+    METER.write("\n" if end is None else end)
+
+
+HOOKS: dict[str, Any] = {
+    "_step_": step,
+    "_caught_": caught,
+    "_raise_": raised,
+    "_add_": add,
+    "_sub_": sub,
+    "_mul_": mul,
+    "_div_": div,
+    "_floordiv_": floordiv,
+    "_mod_": mod,
+    "_pow_": power,
+    "_lshift_": lshift,
+    "_or_": bit_or,
+    "_and_": bit_and,
+    "_xor_": bit_xor,
+    "_iadd_": inplace(operator.iadd, add),
+    "_isub_": inplace(operator.isub, sub),
+    "_imul_": inplace(operator.imul, mul),
+    "_idiv_": inplace(operator.itruediv, div),
+    "_ifloordiv_": inplace(operator.ifloordiv, floordiv),
+    "_imod_": inplace(operator.imod, mod),
+    "_ipow_": inplace(operator.ipow, power),
+    "_ilshift_": inplace(operator.ilshift, lshift),
+    "_irshift_": inplace(operator.irshift, operator.rshift),
+    "_ior_": inplace(operator.ior, bit_or),
+    "_iand_": inplace(operator.iand, bit_and),
+    "_ixor_": inplace(operator.ixor, bit_xor),
+    "_eq_": comparison(operator.eq),
+    "_ne_": comparison(operator.ne),
+    "_lt_": comparison(operator.lt),
+    "_le_": comparison(operator.le),
+    "_gt_": comparison(operator.gt),
+    "_ge_": comparison(operator.ge),
+    "_in_": contains,
+    "_notin_": lacks,
+    "_operand_": operand,
+    "_getiter_": iterable,
+    "_delegate_": delegated,
+    "_star_": starred,
+    "_doublestar_": double_starred,
+    "_unpack_": unpacked,
+    "_unpackiter_": unpacked_items,
+    "_getitem_": getitem,
+    "_key_": check_key,
+    "_itemkey_": item_key,
+    "_slices_": slice_target,
+    "_write_": write,
+    "_format_": to_format,
+    "_echo_": echo,
+    "__metaclass__": make_class,
+}
+"""Name in rewritten programs: hook. Programs cannot write these names."""
+
+__all__ = ["CLASS_BASES", "HOOKS", "ITEM_GETTERS", "STANDINS", "Standin", "braces", "divided", "math"]

@@ -1,0 +1,651 @@
+"""From source text to guarded code: checks, RestrictedPython's transformer with our rewrites, and ``compile``.
+
+RestrictedPython refuses by name and by kind of node, and routes attributes, items and iteration through hooks. On
+top of it this pass puts a step at the head of each loop, function and comprehension, sends arithmetic and
+comparisons that could grow through the hooks of ``guards.py``, and rewrites what RestrictedPython refuses though
+it does no harm: augmented assignment to items and attributes, annotations, ``nonlocal``.
+
+Everything here runs in a worker: compiling hostile source can exhaust or crash the process that does it.
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Callable
+from types import CodeType
+from typing import Any, NamedTuple
+
+from RestrictedPython import RestrictingNodeTransformer
+from RestrictedPython.transformer import INSPECT_ATTRIBUTES
+
+from .guards import SPECIAL_METHODS
+from .meter import PROGRAM
+from .scope import WITHHELD_NAMES
+
+_MAX_NODES = 20_000
+_MAX_DEPTH = 200
+_MAX_BLOCKS = 18
+_MAX_FINALLY = 4
+_MAX_COMPREHENSIONS = 8
+_SMALL_BITS = 1024
+
+
+class Rejected(Exception):
+    """The source is not run; ``args`` are (status, kind, message) of the answer."""
+
+
+class Program(NamedTuple):
+    """A compiled program."""
+
+    code: CodeType
+    plain: bool
+    """Whether nothing in it can outlive the call: no functions, classes or generators."""
+
+
+_BINARY: dict[type[ast.operator], tuple[str, str]] = {
+    ast.Add: ("_add_", "_iadd_"),
+    ast.Sub: ("_sub_", "_isub_"),
+    ast.Mult: ("_mul_", "_imul_"),
+    ast.Div: ("_div_", "_idiv_"),
+    ast.FloorDiv: ("_floordiv_", "_ifloordiv_"),
+    ast.Mod: ("_mod_", "_imod_"),
+    ast.Pow: ("_pow_", "_ipow_"),
+    ast.LShift: ("_lshift_", "_ilshift_"),
+    ast.RShift: ("", "_irshift_"),
+    ast.BitOr: ("_or_", "_ior_"),
+    ast.BitAnd: ("_and_", "_iand_"),
+    ast.BitXor: ("_xor_", "_ixor_"),
+}
+_COMPARE: dict[type[ast.cmpop], str] = {
+    ast.Eq: "_eq_",
+    ast.NotEq: "_ne_",
+    ast.Lt: "_lt_",
+    ast.LtE: "_le_",
+    ast.Gt: "_gt_",
+    ast.GtE: "_ge_",
+    ast.In: "_in_",
+    ast.NotIn: "_notin_",
+}
+_BLOCKS = (ast.For, ast.While, ast.Try, ast.With, ast.FunctionDef, ast.ClassDef)
+_LEAVES = (ast.expr_context, ast.operator, ast.cmpop, ast.boolop, ast.unaryop)
+
+
+def _literal_bits(node: ast.expr) -> int | None:
+    """Bound on the bits of an expression of integer literals that may be evaluated natively; None if it is not one."""
+    if type(node) is ast.Constant:
+        value = node.value
+        if type(value) is int:
+            return value.bit_length()
+        return 1 if type(value) is float or type(value) is bool else None
+    if type(node) is ast.UnaryOp and type(node.op) is not ast.Not:
+        return _literal_bits(node.operand)
+    if type(node) is ast.BinOp and type(node.op) in (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod):
+        left, right = _literal_bits(node.left), _literal_bits(node.right)
+        if left is None or right is None:
+            return None
+        bits = left + right if type(node.op) is ast.Mult else max(left, right) + 1
+        return bits if bits <= _SMALL_BITS else None
+    return None
+
+
+def _number(node: ast.expr) -> bool:
+    """Whether ``node`` is a literal that anything can be compared with at once."""
+    if type(node) is ast.UnaryOp:
+        node = node.operand
+    return type(node) is ast.Constant and type(node.value) in (int, float, bool, type(None))
+
+
+class GuestPolicy(RestrictingNodeTransformer):  # type: ignore[misc]
+    """RestrictedPython's transformer with steps, size checks and the everyday Python that it leaves out."""
+
+    def __init__(self, echo: bool = False) -> None:
+        super().__init__([], [], {})
+        self._echo = echo
+        self._visitors: dict[type, Callable[[Any], Any]] = {}
+        self._nodes = self._depth = self._blocks = self._finally = self._comprehensions = 0
+        self._stored: set[str] = set()
+        self._withheld: list[tuple[ast.AST, str]] = []
+        self.plain = True
+
+    # -- traversal: caps first, and no time spent on nodes that say nothing
+
+    def visit(self, node: Any) -> Any:
+        self._nodes += 1
+        if self._nodes > _MAX_NODES:
+            raise Rejected("limit", "source", f"more than {_MAX_NODES} syntax nodes")
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            line = getattr(node, "lineno", 0)
+            raise Rejected("limit", "source", f"line {line}: nested more than {_MAX_DEPTH} deep")
+        kind = type(node)
+        visitor = self._visitors.get(kind)
+        if visitor is None:
+            visitor = self._visitors[kind] = getattr(self, f"visit_{kind.__name__}", self.generic_visit)
+        if isinstance(node, _BLOCKS):
+            result = self._visit_block(node, visitor)
+        else:
+            result = visitor(node)
+        self._depth -= 1
+        return result
+
+    def _visit_block(self, node: Any, visitor: Callable[[Any], Any]) -> Any:
+        self._blocks += 1
+        if self._blocks > _MAX_BLOCKS:
+            raise Rejected("limit", "source", f"line {node.lineno}: more than {_MAX_BLOCKS} nested blocks")
+        result = visitor(node)
+        self._blocks -= 1
+        return result
+
+    def node_contents_visit(self, node: Any) -> Any:
+        for field in node._fields:
+            content = getattr(node, field, None)
+            if content.__class__ is list:
+                self._visit_list(content)
+            elif isinstance(content, ast.AST) and not isinstance(content, _LEAVES):
+                setattr(node, field, self.visit(content))
+        return node
+
+    def _visit_list(self, content: list[Any]) -> None:
+        result: list[Any] = []
+        for item in content:
+            if isinstance(item, ast.AST) and not isinstance(item, _LEAVES):
+                item = self.visit(item)
+                if item.__class__ is list:
+                    result.extend(item)
+                    continue
+            result.append(item)
+        content[:] = result
+
+    # -- small parts of new code
+
+    def _name(self, name: str, at: Any, ctx: ast.expr_context | None = None) -> ast.Name:
+        return ast.Name(name, ctx or ast.Load(), lineno=at.lineno, col_offset=at.col_offset)
+
+    def _call(self, hook: str, arguments: list[ast.expr], at: Any) -> ast.Call:
+        position = {"lineno": at.lineno, "col_offset": at.col_offset}
+        return ast.Call(self._name(hook, at), arguments, [], **position)
+
+    def _constant(self, value: Any, at: Any) -> ast.Constant:
+        return ast.Constant(value, lineno=at.lineno, col_offset=at.col_offset)
+
+    def _statement(self, hook: str, at: Any) -> ast.Expr:
+        return ast.Expr(self._call(hook, [], at), lineno=at.lineno, col_offset=at.col_offset)
+
+    def _assign(self, target: ast.expr, value: ast.expr, at: Any) -> ast.Assign:
+        return ast.Assign([target], value, lineno=at.lineno, col_offset=at.col_offset)
+
+    # -- names
+
+    def check_name(self, node: Any, name: str | None, allow_magic_methods: bool = False) -> None:
+        if name is None:
+            return
+        if name.startswith("_") and name != "_":
+            if allow_magic_methods and name in SPECIAL_METHODS and node.col_offset != 0:
+                return
+            self.error(node, f'the name "{name[:60]}" starts with "_", which is reserved')
+        elif name.endswith("__roles__"):
+            self.error(node, f'the name "{name[:60]}" is reserved')
+
+    def visit_Name(self, node: ast.Name) -> Any:
+        name = node.id
+        if type(node.ctx) is ast.Load:
+            if name == "__name__":
+                return self._constant("__main__", node)
+            if name in WITHHELD_NAMES:
+                self._withheld.append((node, name))
+                return node
+        else:
+            self._stored.add(name)
+        if name.startswith("_") or name.endswith("__roles__"):
+            self.check_name(node, name)
+        return node
+
+    def visit_Module(self, node: ast.Module) -> Any:
+        node = self.node_contents_visit(node)
+        for use, name in self._withheld:
+            if name not in self._stored:
+                self.error(use, f"{name} is not available")
+        if self._echo and node.body and type(node.body[-1]) is ast.Expr:
+            last = node.body[-1]
+            last.value = self._call("_echo_", [last.value], last)
+        return node
+
+    def visit_Global(self, node: ast.Global) -> Any:
+        for name in node.names:
+            self.check_name(node, name)
+        return node
+
+    def visit_Nonlocal(self, node: ast.Nonlocal) -> Any:
+        for name in node.names:
+            self.check_name(node, name)
+        return node
+
+    # -- attributes and items
+
+    def _check_attribute(self, node: ast.Attribute) -> None:
+        name = node.attr
+        if name.startswith("_") and name != "_" and not self._may_read(node):
+            self.error(node, f'the attribute "{name[:60]}" starts with "_"')
+        elif name.endswith("__roles__") or name in INSPECT_ATTRIBUTES:
+            self.error(node, f'the attribute "{name[:60]}" is reserved')
+
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
+        name = node.attr
+        self._check_attribute(node)
+        value = self.visit(node.value)
+        if type(node.ctx) is ast.Load:
+            return self._call("_getattr_", [value, self._constant(name, node)], node)
+        node.value = self._call("_write_", [value], node)
+        return node
+
+    def _may_read(self, node: ast.Attribute) -> bool:
+        """The two dunder attributes of everyday code: ``type(x).__name__`` and ``super().__init__``."""
+        if type(node.ctx) is not ast.Load:
+            return False
+        if node.attr == "__name__":
+            return True
+        value = node.value
+        plain_super = type(value) is ast.Call and type(value.func) is ast.Name and value.func.id == "super"
+        return node.attr == "__init__" and plain_super
+
+    def visit_Subscript(self, node: ast.Subscript) -> Any:
+        value = self.visit(node.value)
+        if type(node.ctx) is ast.Load:
+            return self._call("_getitem_", [value, self.visit(node.slice)], node)
+        if type(node.slice) is ast.Slice:
+            node.value = self._call("_slices_", [value], node)
+            node.slice = self.node_contents_visit(node.slice)
+        else:
+            node.value = self._call("_write_", [value], node)
+            node.slice = self._item_key(self.visit(node.slice))
+        return node
+
+    def visit_Slice(self, node: ast.Slice) -> Any:
+        self.node_contents_visit(node)
+        bounds = [self._constant(None, node) if part is None else part for part in (node.lower, node.upper, node.step)]
+        return self._call("_slice_", bounds, node)
+
+    def _item_key(self, key: ast.expr) -> ast.expr:
+        return key if self._plain_key(key) else self._call("_itemkey_", [key], key)
+
+    def _plain_key(self, key: ast.expr) -> bool:
+        """Whether a key needs no check: a short literal."""
+        return type(key) is ast.Constant and type(key.value) in (str, int, float, bool) and (
+            type(key.value) is not int or key.value.bit_length() < 61
+        )
+
+    def _checked_key(self, key: ast.expr) -> ast.expr:
+        return key if self._plain_key(key) else self._call("_key_", [key], key)
+
+    def visit_Set(self, node: ast.Set) -> Any:
+        starred = [type(item) is ast.Starred for item in node.elts]
+        self.node_contents_visit(node)
+        for index, item in enumerate(node.elts):
+            if starred[index]:
+                # The items of a starred operand are keys too: go through a guarded set.
+                item.value = self._call("_set_", [item.value], item)  # type: ignore[attr-defined]
+            else:
+                node.elts[index] = self._checked_key(item)
+        return node
+
+    def visit_Dict(self, node: ast.Dict) -> Any:
+        for index, (key, value) in enumerate(zip(node.keys, node.values, strict=True)):
+            if key is None:
+                node.values[index] = self._call("_doublestar_", [self.visit(value)], value)
+            else:
+                node.keys[index] = self._checked_key(self.visit(key))
+                node.values[index] = self.visit(value)
+        return node
+
+    def visit_Starred(self, node: ast.Starred) -> Any:
+        self.node_contents_visit(node)
+        if type(node.ctx) is ast.Load:
+            node.value = self._call("_star_", [node.value], node)
+        return node
+
+    def visit_Call(self, node: ast.Call) -> Any:
+        self.node_contents_visit(node)
+        for keyword in node.keywords:
+            if keyword.arg is None:
+                keyword.value = self._call("_doublestar_", [keyword.value], node)
+            else:
+                self.check_name(node, keyword.arg)
+        return node
+
+    # -- operators
+
+    def visit_BinOp(self, node: ast.BinOp) -> Any:
+        if _literal_bits(node) is not None:
+            self._nodes += 2
+            return node
+        hook = _BINARY.get(type(node.op), ("", ""))[0]
+        node.left, node.right = self.visit(node.left), self.visit(node.right)
+        if not hook:
+            return node
+        return self._call(hook, [node.left, node.right], node)
+
+    def visit_Compare(self, node: ast.Compare) -> Any:
+        easy = [_number(node.left)] + [_number(item) for item in node.comparators]
+        node.left = self.visit(node.left)
+        node.comparators = [self.visit(item) for item in node.comparators]
+        if all(type(op) in (ast.Is, ast.IsNot) for op in node.ops):
+            return node
+        if len(node.ops) > 1:
+            if not easy[0]:
+                node.left = self._call("_operand_", [node.left], node)
+            node.comparators = [
+                item if is_easy else self._call("_operand_", [item], node)
+                for item, is_easy in zip(node.comparators, easy[1:], strict=True)
+            ]
+            return node
+        op, right = node.ops[0], node.comparators[0]
+        if type(op) not in (ast.In, ast.NotIn) and any(easy):
+            return node
+        return self._call(_COMPARE[type(op)], [node.left, right], node)
+
+    def visit_FormattedValue(self, node: ast.FormattedValue) -> Any:
+        spec = self.visit(node.format_spec) if node.format_spec is not None else self._constant("", node)
+        arguments = [self.visit(node.value), self._constant(node.conversion, node), spec]
+        return ast.FormattedValue(
+            self._call("_format_", arguments, node), -1, None, lineno=node.lineno, col_offset=node.col_offset
+        )
+
+    def visit_Constant(self, node: ast.Constant) -> Any:
+        return node
+
+    # -- assignments
+
+    def _shape(self, target: ast.Tuple) -> tuple[Any, ...]:
+        """Which of several targets are themselves several, from the end after a starred one."""
+        shape = []
+        starred = False
+        for index, item in enumerate(target.elts):
+            if type(item) is ast.Starred:
+                starred = True
+            elif type(item) is ast.Tuple:
+                shape.append((index - len(target.elts) if starred else index, self._shape(item)))
+        return tuple(shape)
+
+    def visit_List(self, node: ast.List) -> Any:
+        if type(node.ctx) is ast.Load:
+            return self.node_contents_visit(node)
+        # As targets, lists and tuples mean the same.
+        return self.visit(ast.Tuple(node.elts, node.ctx, lineno=node.lineno, col_offset=node.col_offset))
+
+    def _unpacking(self, target: ast.Tuple, value: ast.expr) -> ast.expr:
+        return self._call("_unpack_", [value, self._constant(self._shape(target), target)], target)
+
+    def visit_Assign(self, node: ast.Assign) -> Any:
+        node.value = self.visit(node.value)
+        node.targets = [self.visit(target) for target in node.targets]
+        if not any(type(target) is ast.Tuple for target in node.targets):
+            return node
+        value, statements = node.value, []
+        if len(node.targets) > 1:
+            temporary = self.gen_tmp_name()
+            statements.append(self._assign(self._name(temporary, node, ast.Store()), value, node))
+        for target in node.targets:
+            if len(node.targets) > 1:
+                value = self._name(temporary, node)
+            if type(target) is ast.Tuple:
+                value = self._unpacking(target, value)
+            statements.append(self._assign(target, value, node))
+        return statements
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
+        # Annotations are never evaluated: nothing here reads them, and strings among them would be code.
+        target = self.visit(node.target)
+        if node.value is None:
+            return ast.Pass(lineno=node.lineno, col_offset=node.col_offset)
+        return self._assign(target, self.visit(node.value), node)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> Any:
+        hooks = _BINARY.get(type(node.op))
+        if hooks is None:
+            self.not_allowed(node)
+            return node
+        target = node.target
+        if type(target) is ast.Name:
+            self.visit(target)
+            call = self._call(hooks[1], [self._name(target.id, node), self.visit(node.value)], node)
+            return self._assign(target, call, node)
+        statements: list[ast.stmt] = []
+        holder = self._keep(target.value, statements, node)
+        read, store = self._read_and_store(target, holder, statements)
+        call = self._call(hooks[1], [read, self.visit(node.value)], node)
+        statements.append(self._assign(store, call, node))
+        return statements
+
+    def _read_and_store(
+        self, target: ast.Attribute | ast.Subscript, holder: Callable[[], ast.expr], statements: list[ast.stmt]
+    ) -> tuple[ast.expr, ast.expr]:
+        """An attribute or item of ``holder``, once to be read and once to be written, its key evaluated once."""
+        position = {"lineno": target.lineno, "col_offset": target.col_offset}
+        place = self._call("_write_", [holder()], target)
+        if type(target) is ast.Attribute:
+            self._check_attribute(target)
+            read = self._call("_getattr_", [holder(), self._constant(target.attr, target)], target)
+            return read, ast.Attribute(place, target.attr, ast.Store(), **position)
+        assert isinstance(target, ast.Subscript)
+        key = self._keep(target.slice, statements, target)
+        read = self._call("_getitem_", [holder(), key()], target)
+        return read, ast.Subscript(place, self._item_key(key()), ast.Store(), **position)
+
+    def _keep(self, value: ast.expr, statements: list[ast.stmt], at: Any) -> Callable[[], ast.expr]:
+        """Evaluate ``value`` once, into a name that programs cannot write; returns how to read it."""
+        if type(value) is ast.Constant:
+            return lambda: value
+        temporary = self.gen_tmp_name()
+        statements.append(self._assign(self._name(temporary, at, ast.Store()), self.visit(value), at))
+        return lambda: self._name(temporary, at)
+
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> Any:
+        return self.node_contents_visit(node)
+
+    # -- control flow
+
+    def _iterated(self, node: Any) -> None:
+        """Guard what a ``for`` or a comprehension iterates over."""
+        target = node.target
+        hook, arguments = "_getiter_", [node.iter]
+        if type(target) is ast.Tuple:
+            shape = self._shape(target)
+            if shape or any(type(item) is ast.Starred for item in target.elts):
+                hook, arguments = "_unpackiter_", [node.iter, self._constant(shape, node.iter)]
+        node.iter = self._call(hook, arguments, node.iter)
+
+    def visit_For(self, node: ast.For) -> Any:
+        self.node_contents_visit(node)
+        self._iterated(node)
+        node.body.insert(0, self._statement("_step_", node))
+        return node
+
+    def visit_While(self, node: ast.While) -> Any:
+        self.node_contents_visit(node)
+        node.body.insert(0, self._statement("_step_", node))
+        return node
+
+    def visit_comprehension(self, node: ast.comprehension) -> Any:
+        self.node_contents_visit(node)
+        self._iterated(node)
+        node.ifs.insert(0, self._call("_step_", [], node.iter))
+        return node
+
+    def _comprehension(self, node: Any) -> Any:
+        self._comprehensions += 1
+        if self._comprehensions > _MAX_COMPREHENSIONS:
+            raise Rejected("limit", "source", f"line {node.lineno}: comprehensions nested too deeply")
+        self.node_contents_visit(node)
+        self._comprehensions -= 1
+        return node
+
+    def visit_ListComp(self, node: ast.ListComp) -> Any:
+        return self._comprehension(node)
+
+    def visit_SetComp(self, node: ast.SetComp) -> Any:
+        self._comprehension(node)
+        node.elt = self._checked_key(node.elt)
+        return node
+
+    def visit_DictComp(self, node: ast.DictComp) -> Any:
+        self._comprehension(node)
+        node.key = self._checked_key(node.key)
+        return node
+
+    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> Any:
+        self.plain = False
+        return self._comprehension(node)
+
+    def visit_YieldFrom(self, node: ast.YieldFrom) -> Any:
+        self.node_contents_visit(node)
+        node.value = self._call("_delegate_", [node.value], node)
+        return node
+
+    def visit_Raise(self, node: ast.Raise) -> Any:
+        self.node_contents_visit(node)
+        if node.exc is not None:
+            node.exc = self._call("_raise_", [node.exc], node)
+        return node
+
+    def visit_Try(self, node: ast.Try) -> Any:
+        if not node.finalbody:
+            return self.node_contents_visit(node)
+        # The compiler copies a finally block for each way out of the try: nested ones grow exponentially.
+        self._finally += 1
+        if self._finally > _MAX_FINALLY:
+            raise Rejected("limit", "source", f"line {node.lineno}: more than {_MAX_FINALLY} nested finally blocks")
+        self.node_contents_visit(node)
+        self._finally -= 1
+        node.finalbody.insert(0, self._statement("_caught_", node))
+        return node
+
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> Any:
+        if node.name is not None:
+            self.check_name(node, node.name)
+            self._stored.add(node.name)
+        self.node_contents_visit(node)
+        node.body.insert(0, self._statement("_caught_", node))
+        return node
+
+    def visit_With(self, node: ast.With) -> Any:
+        self.node_contents_visit(node)
+        self.error(node, "with: nothing here is a context manager")
+        return node
+
+    # -- functions, classes, imports
+
+    def visit_arguments(self, node: ast.arguments) -> Any:
+        for argument in node.posonlyargs + node.args + node.kwonlyargs + [node.vararg, node.kwarg]:  # type: ignore[list-item]
+            if argument is not None:
+                argument.annotation = None
+                self.check_name(argument, argument.arg)
+                self._stored.add(argument.arg)
+        return self.node_contents_visit(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
+        self.plain = False
+        self.check_name(node, node.name, allow_magic_methods=True)
+        self._stored.add(node.name)
+        node.returns = None
+        self.node_contents_visit(node)
+        node.body.insert(0, self._statement("_step_", node))
+        return node
+
+    def visit_Lambda(self, node: ast.Lambda) -> Any:
+        self.plain = False
+        self.node_contents_visit(node)
+        body = node.body
+        node.body = ast.BoolOp(
+            ast.And(), [self._call("_step_", [], body), body], lineno=body.lineno, col_offset=body.col_offset
+        )
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> Any:
+        self.plain = False
+        self.check_name(node, node.name)
+        self._stored.add(node.name)
+        if node.keywords:
+            self.error(node, "keywords in a class statement")
+        self.node_contents_visit(node)
+        node.keywords = [ast.keyword("metaclass", self._name("__metaclass__", node), lineno=node.lineno, col_offset=0)]
+        return node
+
+    def visit_Import(self, node: ast.Import) -> Any:
+        statements = []
+        for alias in node.names:
+            name = alias.asname or alias.name.partition(".")[0]
+            self._imported(node, alias, name)
+            call = self._call("_import_", [self._constant(alias.name, node)], node)
+            statements.append(self._assign(self._name(name, node, ast.Store()), call, node))
+        return statements
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> Any:
+        if node.module == "__future__" and not node.level:
+            return ast.Pass(lineno=node.lineno, col_offset=node.col_offset)
+        if node.level or node.module is None:
+            self.error(node, "relative imports")
+            return node
+        statements = []
+        for alias in node.names:
+            if alias.name == "*":
+                self.error(node, 'imports of "*"')
+                continue
+            name = alias.asname or alias.name
+            self._imported(node, alias, name)
+            arguments: list[ast.expr] = [self._constant(node.module, node), self._constant(alias.name, node)]
+            call = self._call("_import_from_", arguments, node)
+            statements.append(self._assign(self._name(name, node, ast.Store()), call, node))
+        return statements
+
+    def _imported(self, node: ast.stmt, alias: ast.alias, name: str) -> None:
+        if getattr(node, "is_lazy", 0):
+            self.error(node, "lazy imports")
+        for part in (*alias.name.split("."), name):
+            self.check_name(node, part)
+        self._stored.add(name)
+
+
+# ------------------------------------------------------------------ compilation
+
+
+def _syntax_error(error: SyntaxError) -> Rejected:
+    reason = error.msg or "invalid syntax"
+    return Rejected("error", type(error).__name__, f"line {error.lineno or 1}: {reason}")
+
+
+def _parse(source: str) -> ast.Module:
+    """Parse, with every way in which that can fail turned into an answer."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(source, PROGRAM)
+    except SyntaxError as error:
+        raise _syntax_error(error) from None
+    except (UnicodeError, ValueError) as error:
+        raise Rejected("error", "SyntaxError", f"line 1: {str(error)[:200]}") from None
+    except (RecursionError, MemoryError):
+        raise Rejected("limit", "source", "nested too deeply for the parser") from None
+
+
+def compile_program(source: str, source_chars: int, echo: bool) -> Program:
+    """Compile ``source`` for a worker, a final expression echoed if ``echo``.
+
+    Raises Rejected with the answer if it is malformed, forbidden or too large.
+    """
+    if len(source) > source_chars:
+        raise Rejected("limit", "source", f"{len(source)} characters of source (at most {source_chars})")
+    tree = _parse(source)
+    policy = GuestPolicy(echo=echo)
+    try:
+        tree = policy.visit(tree)
+        if policy.errors:
+            raise Rejected("refused", "PolicyError", "l" + policy.errors[0][1:])
+        code = compile(tree, PROGRAM, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        raise _syntax_error(error) from None
+    except (UnicodeError, ValueError) as error:
+        raise Rejected("error", "SyntaxError", f"line 1: {str(error)[:200]}") from None
+    except (RecursionError, MemoryError, OverflowError):
+        raise Rejected("limit", "source", "nested too deeply for the compiler") from None
+    return Program(code, policy.plain)

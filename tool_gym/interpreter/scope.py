@@ -1,0 +1,634 @@
+"""The names that programs start with: guarded built-in functions, stand-ins for built-in types, exceptions."""
+
+from __future__ import annotations
+
+import builtins
+import collections
+import fractions
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from .attributes import (
+    FIELDS,
+    METHODS,
+    _fromkeys,
+    _maketrans,
+    check_name,
+    count_into,
+    from_bytes,
+    mapping_pairs,
+    read_attribute,
+    sort,
+    standin_for,
+)
+from .guards import (
+    EXCEPTION_BASES,
+    HOOKS,
+    STANDINS,
+    Standin,
+    add,
+    checked,
+    consumed,
+    counted,
+    divided,
+    length,
+    power,
+    printed,
+    take_all,
+    write,
+)
+from .meter import ITEMS_PER_STEP_SHIFT, METER
+from .modules import MODULES, Module, import_from, import_module
+from .values import (
+    BIG,
+    MAPPINGS,
+    SETS,
+    GuestMeta,
+    check_key,
+    class_name,
+    special,
+    to_ascii,
+    to_format,
+    to_repr,
+    to_str,
+    weigh,
+)
+
+_MISSING = object()
+
+
+# ------------------------------------------------------------------ types
+
+
+def _int(value: Any = 0, base: Any = _MISSING) -> int:
+    if type(value) is str or type(value) is bytes:
+        METER.charge(1 + (len(value) >> 4))
+    if type(value) is float or type(value) is fractions.Fraction:
+        METER.charge(1)
+    return checked(int(value) if base is _MISSING else int(value, base))  # type: ignore[no-any-return]
+
+
+def _float(value: Any = 0.0) -> float:
+    if type(value) is str:
+        METER.charge(1 + (len(value) >> 4))
+    return float(value)
+
+
+def _str(value: Any = "", *decoding: Any) -> str:
+    METER.charge(1)
+    if decoding:
+        return METHODS[bytes]["decode"](value, *decoding)  # type: ignore[no-any-return]
+    return to_str(value)
+
+
+def _bool(value: Any = False) -> bool:
+    return bool(value)
+
+
+def _bytes(value: Any = b"", *encoding: Any) -> bytes:
+    if type(value) is str:
+        if not encoding:
+            raise TypeError("string argument without an encoding")
+        return METHODS[str]["encode"](value, *encoding)  # type: ignore[no-any-return]
+    if type(value) is int or type(value) is bool:
+        METER.check_characters(max(0, int(value)))
+        return bytes(value)
+    return value if type(value) is bytes else bytes(take_all(value))
+
+
+def _list(value: Any = ()) -> list[Any]:
+    return take_all(value)
+
+
+def _tuple(value: Any = ()) -> tuple[Any, ...]:
+    return value if type(value) is tuple else tuple(take_all(value))
+
+
+def _keys(value: Any) -> Any:
+    """Items of a set to be: sets as they are, their hashes are known."""
+    if type(value) in SETS:
+        METER.check_items(len(value))
+        return value
+    items = take_all(value)
+    METER.charge(len(items) >> 2)
+    for item in items:
+        check_key(item)
+    return items
+
+
+def _set(value: Any = ()) -> set[Any]:
+    return set(_keys(value))
+
+
+def _frozenset(value: Any = ()) -> frozenset[Any]:
+    return value if type(value) is frozenset else frozenset(_keys(value))
+
+
+def _dict(source: Any = (), /, **names: Any) -> dict[Any, Any]:
+    result: dict[Any, Any] = dict(mapping_pairs(source))
+    result.update(names)
+    return result
+
+
+def _range(*bounds: Any) -> range:
+    METER.charge(1)
+    return range(*bounds)
+
+
+def _slice(*bounds: Any) -> slice:
+    return slice(*bounds)
+
+
+def _complex(*parts: Any) -> complex:
+    METER.charge(1)
+    return complex(*parts)
+
+
+class _Object(metaclass=GuestMeta):
+    """What ``object()`` makes: a value that equals only itself."""
+
+
+_Object.__name__ = _Object.__qualname__ = "object"
+
+
+def _object() -> Any:
+    METER.charge(1)
+    return _Object()
+
+
+def _type(*arguments: Any) -> Any:
+    if len(arguments) != 1:
+        METER.refuse("type() with other than one argument")
+    return standin_for(type(arguments[0]))
+
+
+def _fraction(numerator: Any = 0, denominator: Any = None) -> fractions.Fraction:
+    METER.charge(10)
+    for value in (numerator, denominator):
+        if type(value) is str:
+            METER.charge(len(value))
+            _check_fraction_text(value)
+        elif type(value) is int and not -BIG < value < BIG:
+            METER.charge((value.bit_length() >> 6) ** 2 >> 4)
+    return checked(fractions.Fraction(numerator, denominator))  # type: ignore[no-any-return]
+
+
+def _check_fraction_text(text: str) -> None:
+    """``Fraction('1e999999')`` is an integer of a million digits: the exponent bounds the size."""
+    _, mark, exponent = text.lower().partition("e")
+    digits = exponent.strip().lstrip("+-").replace("_", "")
+    if mark and digits.isdecimal():
+        METER.check_bits(int(digits[:12]) * 4)
+
+
+def _counter(source: Any = (), /, **names: Any) -> Any:
+    counter: collections.Counter[Any] = collections.Counter()
+    count_into(counter, source, 1)
+    count_into(counter, names, 1)
+    return counter
+
+
+def _defaultdict(factory: Any = None, source: Any = (), /, **names: Any) -> Any:
+    if factory is not None and not callable(factory):
+        raise TypeError("first argument must be callable or None")
+    result: collections.defaultdict[Any, Any] = collections.defaultdict(factory)
+    result.update(mapping_pairs(source))
+    result.update(names)
+    return result
+
+
+def _ordereddict(source: Any = (), /, **names: Any) -> Any:
+    result = collections.OrderedDict(mapping_pairs(source))
+    result.update(names)
+    return result
+
+
+def _deque(items: Any = (), maxlen: Any = None) -> Any:
+    return collections.deque(take_all(items), maxlen)
+
+
+def _standin(real: type, construct: Any, methods: dict[str, Any] | None = None) -> Standin:
+    standin = Standin(real, construct, methods)
+    STANDINS[real] = standin
+    return standin
+
+
+TYPES: dict[str, Standin] = {
+    standin.name: standin
+    for standin in (
+        _standin(int, _int, {"from_bytes": from_bytes}),
+        _standin(float, _float, {"fromhex": float.fromhex}),
+        _standin(str, _str, {"maketrans": _maketrans}),
+        _standin(bool, _bool),
+        _standin(bytes, _bytes, {"fromhex": bytes.fromhex}),
+        _standin(list, _list),
+        _standin(tuple, _tuple),
+        _standin(set, _set),
+        _standin(frozenset, _frozenset),
+        _standin(dict, _dict, {"fromkeys": _fromkeys(dict)}),
+        _standin(range, _range),
+        _standin(slice, _slice),
+        _standin(complex, _complex),
+        _standin(object, _object),
+        _standin(type, _type),
+    )
+}
+COLLECTIONS: dict[str, Any] = {
+    "Counter": _standin(collections.Counter, _counter),
+    "OrderedDict": _standin(collections.OrderedDict, _ordereddict, {"fromkeys": _fromkeys(collections.OrderedDict)}),
+    "defaultdict": _standin(collections.defaultdict, _defaultdict),
+    "deque": _standin(collections.deque, _deque),
+}
+_standin(fractions.Fraction, _fraction)
+MODULES["collections"].exports.update(COLLECTIONS)
+MODULES["fractions"].exports["Fraction"] = STANDINS[fractions.Fraction]
+
+
+# ------------------------------------------------------------------ functions
+
+
+def _kinds(kinds: Any, function: str) -> tuple[type, ...]:
+    """The real types behind the second argument of ``isinstance``. Raises TypeError for what is no type."""
+    if type(kinds) is tuple:
+        METER.check_items(len(kinds))
+        return tuple(kind for inner in kinds for kind in _kinds(inner, function))
+    if type(kinds) is Standin:
+        return (kinds.real,)
+    if isinstance(kinds, type):
+        return (kinds,)
+    raise TypeError(f"{function}() arg 2 must be a type or tuple of types")
+
+
+def _isinstance(value: Any, kinds: Any) -> bool:
+    METER.charge(1)
+    return issubclass(type(value), _kinds(kinds, "isinstance"))
+
+
+def _issubclass(kind: Any, kinds: Any) -> bool:
+    METER.charge(1)
+    real = kind.real if type(kind) is Standin else kind
+    if not isinstance(real, type):
+        raise TypeError("issubclass() arg 1 must be a class")
+    return issubclass(real, _kinds(kinds, "issubclass"))
+
+
+def _len(value: Any) -> int:
+    METER.left -= 1
+    return len(value)
+
+
+def _abs(value: Any) -> Any:
+    return checked(abs(value))
+
+
+def _sum(values: Any, start: Any = 0) -> Any:
+    if type(start) is str:
+        raise TypeError("sum() can't sum strings [use ''.join(seq) instead]")
+    values = consumed(values)
+    kind = type(values)
+    if type(start) in (int, float) and kind is range:
+        return checked(sum(values, start)) if length(values) else start
+    total = start
+    for value in values:
+        METER.left -= 1
+        total = add(total, value)
+    return total
+
+
+def _extreme(native: Any, values: tuple[Any, ...], key: Any, default: Any) -> Any:
+    """``min`` and ``max``."""
+    if len(values) == 1:
+        items = consumed(values[0])
+        if type(items) is not range:
+            items = take_all(items)
+    else:
+        items = list(values)
+    METER.charge(1)
+    options: dict[str, Any] = {} if default is _MISSING else {"default": default}
+    if key is not None:
+        options["key"] = key
+    elif type(items) is list:
+        for item in items:
+            if type(item) is not int and type(item) is not float:
+                METER.left -= 1
+                weigh(item)
+    return native(items, **options)
+
+
+def _min(*values: Any, key: Any = None, default: Any = _MISSING) -> Any:
+    return _extreme(min, values, key, default)
+
+
+def _max(*values: Any, key: Any = None, default: Any = _MISSING) -> Any:
+    return _extreme(max, values, key, default)
+
+
+def _sorted(values: Any, /, *, key: Any = None, reverse: Any = False) -> list[Any]:
+    items = take_all(values)
+    sort(items, key, reverse)
+    return items
+
+
+def _all(values: Any) -> bool:
+    return all(_items(values))
+
+
+def _any(values: Any) -> bool:
+    return any(_items(values))
+
+
+def _items(values: Any) -> Any:
+    """Operand of a function that may stop early: short sequences as they are, anything else counted."""
+    if type(values) in (list, tuple):
+        METER.charge(len(values) >> ITEMS_PER_STEP_SHIFT)
+        return values
+    return counted(values)
+
+
+def _enumerate(values: Any, start: Any = 0) -> Iterator[Any]:
+    items = _items(values)
+    return _pairs(items, start)
+
+
+def _pairs(items: Any, start: Any) -> Iterator[Any]:
+    yield from enumerate(items, start)
+
+
+def _zip(*iterables: Any, strict: Any = False) -> Iterator[Any]:
+    sources = [_items(values) for values in iterables]
+    return _tuples(sources, bool(strict))
+
+
+def _tuples(sources: list[Any], strict: bool) -> Iterator[Any]:
+    yield from zip(*sources, strict=strict)
+
+
+def _map(function: Any, *iterables: Any) -> Iterator[Any]:
+    if not iterables:
+        raise TypeError("map() must have at least two arguments.")
+    sources = [_items(values) for values in iterables]
+    return _mapped(function, sources)
+
+
+def _mapped(function: Any, sources: list[Any]) -> Iterator[Any]:
+    for values in zip(*sources, strict=False):
+        METER.left -= 1
+        yield function(*values)
+
+
+def _filter(function: Any, values: Any) -> Iterator[Any]:
+    return _filtered(function, _items(values))
+
+
+def _filtered(function: Any, items: Any) -> Iterator[Any]:
+    for item in items:
+        METER.left -= 1
+        if item if function is None else function(item):
+            yield item
+        if METER.left < 0:
+            METER.exhausted()
+
+
+def _reversed(values: Any) -> Any:
+    if type(values) is range:
+        return reversed(values)
+    if type(type(values)) is GuestMeta and special(values, "__reversed__") is not None:
+        return reversed(values)
+    if type(values) in SETS:
+        raise TypeError(f"'{class_name(type(values))}' object is not reversible")
+    items = take_all(values)
+    items.reverse()
+    return iter(items)
+
+
+def _iter(values: Any, sentinel: Any = _MISSING) -> Any:
+    if sentinel is not _MISSING:
+        return _until(values, sentinel)
+    from .guards import iterable
+
+    return iter(iterable(values))
+
+
+def _until(function: Any, sentinel: Any) -> Iterator[Any]:
+    while True:
+        METER.charge(1)
+        value = function()
+        if HOOKS["_eq_"](value, sentinel):
+            return
+        yield value
+
+
+def _next(iterator: Any, *default: Any) -> Any:
+    METER.charge(1)
+    return next(iterator, *default)
+
+
+def _round(value: Any, digits: Any = None) -> Any:
+    METER.charge(1)
+    if digits is None:
+        return checked(round(value))
+    if type(digits) is int and (type(value) is int or type(value) is fractions.Fraction):
+        METER.check_bits(abs(digits) * 4)
+        if type(value) is int and not -BIG < value < BIG:
+            METER.charge((value.bit_length() >> 6) ** 2 >> 6)
+    return checked(round(value, digits))
+
+
+def _hash(value: Any) -> int:
+    check_key(value)
+    if value is None:
+        return 0xFCA86420
+    kind = type(value)
+    if kind in (int, float, bool, complex, str, bytes, fractions.Fraction):
+        return hash(value)
+    if kind is tuple or kind is frozenset:
+        # None hashes by its address before Python 3.12, alone and inside.
+        parts = tuple(sorted(_hash(item) for item in value)) if kind is frozenset else tuple(map(_hash, value))
+        return hash(parts)
+    if type(kind) is GuestMeta and special(value, "__hash__") is not None:
+        return hash(value)
+    if kind in MAPPINGS or kind in (list, set) or getattr(kind, "__hash__", None) is None:
+        raise TypeError(f"unhashable type: '{class_name(kind)}'")
+    return METER.serial(value)
+
+
+def _getattr(value: Any, name: Any, *default: Any) -> Any:
+    check_name(name, "getattr")
+    METER.charge(1)
+    try:
+        return read_attribute(value, name)
+    except AttributeError:
+        if default:
+            return default[0]
+        raise
+
+
+def _hasattr(value: Any, name: Any) -> bool:
+    check_name(name, "hasattr")
+    METER.charge(1)
+    try:
+        read_attribute(value, name)
+    except AttributeError:
+        return False
+    return True
+
+
+def _setattr(value: Any, name: Any, content: Any) -> None:
+    check_name(name, "setattr")
+    if name == "__name__":
+        METER.refuse("the attribute '__name__'")
+    METER.charge(1)
+    setattr(write(value), name, content)
+
+
+def _ord(character: Any) -> int:
+    if type(character) is bytes or type(character) is str:
+        return ord(character)
+    raise TypeError(f"ord() expected string of length 1, but {class_name(type(character))} found")
+
+
+def _digits(native: Any) -> Any:
+    def convert(value: Any) -> str:
+        if type(value) is int:
+            METER.check_characters(value.bit_length())
+        return native(value)  # type: ignore[no-any-return]
+
+    convert.__name__ = native.__name__
+    return convert
+
+
+def _pow(base: Any, exp: Any, mod: Any = None) -> Any:
+    METER.charge(1)
+    return power(base, exp, mod)
+
+
+def _format(value: Any, spec: Any = "") -> str:
+    if type(spec) is not str:
+        raise TypeError("format() argument 2 must be str")
+    return to_format(value, -1, spec)
+
+
+def _callable(value: Any) -> bool:
+    return callable(value)
+
+
+FUNCTIONS: dict[str, Any] = {
+    "abs": _abs,
+    "all": _all,
+    "any": _any,
+    "ascii": to_ascii,
+    "bin": _digits(bin),
+    "callable": _callable,
+    "chr": chr,
+    "divmod": divided,
+    "enumerate": _enumerate,
+    "filter": _filter,
+    "format": _format,
+    "getattr": _getattr,
+    "hasattr": _hasattr,
+    "hash": _hash,
+    "hex": _digits(hex),
+    "isinstance": _isinstance,
+    "issubclass": _issubclass,
+    "iter": _iter,
+    "len": _len,
+    "map": _map,
+    "max": _max,
+    "min": _min,
+    "next": _next,
+    "oct": _digits(oct),
+    "ord": _ord,
+    "pow": _pow,
+    "print": printed,
+    "repr": to_repr,
+    "reversed": _reversed,
+    "round": _round,
+    "setattr": _setattr,
+    "sorted": _sorted,
+    "sum": _sum,
+    "zip": _zip,
+}
+_DECORATORS: dict[str, Any] = {
+    "classmethod": classmethod,
+    "property": property,
+    "staticmethod": staticmethod,
+    "super": super,
+}
+_EXCEPTIONS = (
+    "ArithmeticError AssertionError AttributeError BaseException EOFError Exception FloatingPointError "
+    "GeneratorExit ImportError IndexError KeyError KeyboardInterrupt LookupError MemoryError ModuleNotFoundError "
+    "NameError NotImplementedError OSError OverflowError RecursionError RuntimeError StopIteration SyntaxError "
+    "SystemExit TimeoutError TypeError UnboundLocalError UnicodeDecodeError UnicodeEncodeError UnicodeError "
+    "ValueError Warning ZeroDivisionError DeprecationWarning UserWarning RuntimeWarning IOError FileNotFoundError "
+    "PermissionError IndentationError"
+).split()
+ERRORS: dict[str, Any] = {name: getattr(builtins, name) for name in _EXCEPTIONS}
+EXCEPTION_BASES.update(kind for kind in ERRORS.values() if kind is not SyntaxError and kind is not IndentationError)
+
+WITHHELD_NAMES: frozenset[str] = frozenset(
+    name for name in dir(builtins) if not name.startswith("_") and name not in {"True", "False", "None"}
+) - (FUNCTIONS.keys() | TYPES.keys() | _DECORATORS.keys() | ERRORS.keys() | {"NotImplemented", "Ellipsis"}) | {
+    "__builtins__",
+    "__import__",
+    "builtins",
+    "exit",
+    "quit",
+    "help",
+    "copyright",
+    "credits",
+    "license",
+}
+"""Built-in names that programs may not use, unless they define them themselves."""
+
+BUILTINS: dict[str, Any] = {
+    **HOOKS,
+    **FUNCTIONS,
+    **TYPES,
+    **_DECORATORS,
+    **ERRORS,
+    **MODULES,
+    "NotImplemented": NotImplemented,
+    "Ellipsis": Ellipsis,
+    "_getattr_": read_attribute,
+    "_slice_": slice,
+    "_set_": _set,
+    "_import_": import_module,
+    "_import_from_": import_from,
+    "__build_class__": builtins.__build_class__,
+    "__name__": "builtins",
+}
+"""The ``__builtins__`` of every program. No program can reach the dictionary: it can only shadow names."""
+
+PRISTINE: tuple[tuple[str, Any], ...] = tuple(BUILTINS.items())
+_MODULE_EXPORTS: tuple[tuple[Module, tuple[tuple[str, Any], ...]], ...] = ()
+
+
+def _freeze() -> None:
+    global _MODULE_EXPORTS
+    _MODULE_EXPORTS = tuple((module, tuple(module.exports.items())) for module in MODULES.values())
+
+
+_freeze()
+
+
+def intact() -> bool:
+    """Whether built-ins and modules are what they were at the start: no call may change them."""
+    if len(BUILTINS) != len(PRISTINE) or any(BUILTINS[name] is not value for name, value in PRISTINE):
+        return False
+    return all(
+        len(module.exports) == len(exports) and all(module.exports[name] is value for name, value in exports)
+        for module, exports in _MODULE_EXPORTS
+    )
+
+
+def globals_of(inputs: dict[str, Any] | None) -> dict[str, Any]:
+    """Fresh globals for one call, with the inputs in scope."""
+    names: dict[str, Any] = {"__builtins__": BUILTINS, "__name__": "__main__"}
+    if inputs:
+        names.update(inputs)
+    return names
+
+
+__all__ = ["BUILTINS", "FIELDS", "Iterator", "WITHHELD_NAMES", "globals_of", "intact", "sys", "types"]

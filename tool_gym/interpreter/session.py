@@ -1,0 +1,145 @@
+"""Running programs in a worker: the cache of compiled programs, one call, and its record."""
+
+from __future__ import annotations
+
+import gc
+import marshal
+import sys
+from typing import Any
+
+from .limits import Limits
+from .meter import METER, PROGRAM, Stop
+from .policy import Program, Rejected, compile_program
+from .scope import ERRORS, globals_of, intact
+from .values import class_name, error_text, one_line
+
+Record = tuple[str, str, str, str, bool, int]
+"""status, kind, message, output, truncated, steps: the fields of a ToolResult."""
+
+_CACHED_PROGRAMS = 4096
+_CACHED_CHARACTERS = 1 << 22
+# Depth of the program's own calls, on top of the frames of the worker: Python's own default.
+_RECURSION = 1000
+_COMPILER_RECURSION = 5000
+
+
+class Session:
+    """Executes programs one after the other, each with fresh globals and a full budget."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._programs: dict[tuple[str, bool], Program | Record] = {}
+        self._cached = 0
+        METER.configure(limits)
+        self.tainted = False
+        """Whether the process should not serve another call."""
+
+    def run(self, source: str, inputs: bytes | None = None, echo: bool = False) -> Record:
+        """One call. ``inputs`` is a marshalled dictionary of names, unmarshalled afresh for each call."""
+        program = self._programs.get((source, echo))
+        if program is None:
+            program = self._compile(source, echo)
+        if not isinstance(program, Program):
+            return program
+        names = globals_of(marshal.loads(inputs) if inputs is not None else None)
+        METER.begin(self._limits)
+        error: BaseException | None = None
+        try:
+            # The handler keeps nothing: an exception holds its frames, and those the program's values.
+            exec(program.code, names)
+        except BaseException as raised:
+            error = raised
+        record = self._record(error)
+        del error
+        names.clear()
+        METER.release()
+        if not program.plain:
+            gc.collect()
+            if not intact():
+                self.tainted = True
+        return record
+
+    def _compile(self, source: str, echo: bool) -> Program | Record:
+        """Compile and remember; a program that cannot run is remembered by its answer."""
+        result: Program | Record
+        depth = sys.getrecursionlimit()
+        sys.setrecursionlimit(_COMPILER_RECURSION)
+        try:
+            result = compile_program(source, self._limits.source_chars, echo)
+        except Rejected as rejected:
+            status, kind, message = rejected.args
+            result = (status, kind, one_line(message), "", False, 0)
+        finally:
+            sys.setrecursionlimit(depth)
+        if len(self._programs) >= _CACHED_PROGRAMS or self._cached > _CACHED_CHARACTERS:
+            self._programs.clear()
+            self._cached = 0
+        self._programs[source, echo] = result
+        self._cached += len(source)
+        return result
+
+    def _record(self, error: BaseException | None) -> Record:
+        """The answer to the call that just ended with ``error``. Closes the meter."""
+        status, kind, message = "ok", "", ""
+        if error is not None and METER.verdict is None:
+            try:
+                status, kind, message = describe(error)
+            except BaseException as worse:
+                # The program's own __str__ raised or ran out of budget.
+                if METER.verdict is None:
+                    status, kind, message = "error", class_name(type(error))[:100], one_line(_where(error))
+                    METER.is_genuine(worse, (MemoryError,))
+        steps = METER.close()
+        if METER.verdict is not None:
+            status, kind, message = METER.verdict
+        output = METER.output
+        truncated = output.truncated
+        if truncated and (status == "ok" or kind == "steps"):
+            status, kind, message = "limit", "output", f"{output.size} characters printed"
+        if status == "limit" and kind != "output":
+            self.tainted = True
+        return status, kind, one_line(message), output.text(), truncated, steps
+
+
+def _where(error: BaseException) -> str:
+    """``line N`` of the program, where the exception left it."""
+    line, frames = 0, error.__traceback__
+    while frames is not None:
+        if frames.tb_frame.f_code.co_filename == PROGRAM:
+            line = frames.tb_lineno or line
+        frames = frames.tb_next
+    return f"line {line}" if line else ""
+
+
+def describe(error: BaseException) -> tuple[str, str, str]:
+    """Status, kind and message of an exception that a program let out."""
+    if METER.is_genuine(error, (MemoryError,)):
+        return "limit", "memory", "out of memory"
+    if METER.is_genuine(error, (RecursionError,)):
+        return "limit", "recursion", "maximum recursion depth exceeded"
+    if isinstance(error, Stop):
+        METER.exhausted()
+    kind = class_name(type(error))[:100]
+    place = _where(error)
+    text = error_text(error)
+    if " at 0x" in text:
+        text = _without_addresses(text)
+    return "error", kind, f"{place}: {text}" if text and place else text or place
+
+
+def _without_addresses(text: str) -> str:
+    """Native messages now and then hold an address, which differs from process to process."""
+    parts = text.split(" at 0x")
+    return parts[0] + "".join(" at 0x..." + part.lstrip("0123456789abcdef") for part in parts[1:])
+
+
+def prepare(base_depth: int = 0) -> None:
+    """Set the process up for programs: recursion, garbage collection, silence. Called once, before the first."""
+    sys.setrecursionlimit(_RECURSION + base_depth)
+    # Collections at times of their own choosing would run the program's finalisers in the wrong call.
+    gc.disable()
+    gc.freeze()
+    sys.unraisablehook = lambda _: None
+
+
+__all__ = ["ERRORS", "Record", "Session", "prepare"]

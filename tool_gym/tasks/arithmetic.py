@@ -1,0 +1,351 @@
+"""Arithmetic from left to right: a task in which the obvious code is wrong and luck is exact.
+
+A problem is a chain of k operations on one-digit numbers, ``3+4*2-1 mod 10``, to be evaluated strictly from
+left to right: ((3 + 4) · 2) − 1 = 13, answer 3. The *confused* reading is Python's precedence:
+3 + 4 · 2 − 1 = 10. Only problems where the two values differ are posed, and the confused answer is right
+by luck with probability exactly 1/answers, as a random guess is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tool_gym import rng as keyed
+from tool_gym.errors import ConfigError, TaskError
+from tool_gym.tasks.base import SPLITS, History, Problem, Task, split_of
+from tool_gym.tasks.evaluator import trace
+from tool_gym.tools.base import ToolCall, ToolResult
+
+OPERATORS = "+-*"
+_DIGITS = 9  # 1 to 9: a 0 would erase the chain before it or leave it as it was
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
+# Sub-streams of a batch's key.
+_TARGETS, _LUCK, _CANDIDATES = range(3)
+_BLOCK_SIZES = (256, 65_536)
+_MAX_CANDIDATES = 1 << 26
+
+Ints = npt.NDArray[np.int64]
+
+
+class Arithmetic(Task):
+    """Chains of one-digit operations, evaluated from left to right, modulo ``answers``.
+
+    ``Problem.data``: ``operands`` (k + 1 numbers from 1 to 9), ``operators`` (k characters of ``+-*``),
+    ``partials`` (the k true results, left to right), ``confused`` (the value under Python's precedence).
+
+    Args:
+        answers: from 2 to 10; answers are 0 to answers − 1, and a guess is right with probability
+            1/answers. Raises ConfigError otherwise.
+    """
+
+    difficulties: ClassVar[tuple[int, ...]] = (3, 4, 5, 6)
+    mixture: ClassVar[Mapping[str, float]] = {
+        "clean": 0.05,
+        "confused": 0.55,
+        "slip_then_fix": 0.15,
+        "slip_then_guess": 0.05,
+        "guess": 0.20,
+    }
+    max_error_chars: ClassVar[int | None] = 24
+
+    def __init__(self, answers: int = 10) -> None:
+        if isinstance(answers, bool) or not isinstance(answers, int) or not 2 <= answers <= 10:
+            raise ConfigError("answers", answers, "an integer from 2 to 10")
+        self.answers = answers
+
+    def __repr__(self) -> str:
+        return f"Arithmetic(answers={self.answers})"
+
+    # Problems
+
+    def problem(self, operands: Sequence[int], operators: str) -> Problem:
+        """The problem of a given chain, whatever its luck: for pinned problems and tests.
+
+        Args:
+            operands: k + 1 numbers from 1 to 9.
+            operators: k characters of ``+-*``, k a difficulty.
+
+        Raises ConfigError for anything else.
+        """
+        self._check_difficulty(len(operators))
+        if len(operands) != len(operators) + 1 or not all(1 <= x <= _DIGITS for x in operands):
+            raise ConfigError("operands", operands, f"{len(operators) + 1} numbers from 1 to {_DIGITS}")
+        if not set(operators) <= set(OPERATORS):
+            raise ConfigError("operators", operators, f"characters of {OPERATORS}")
+        return self._build(tuple(int(x) for x in operands), operators)
+
+    def sample(self, rng: np.random.Generator, difficulty: int) -> Problem:
+        """A problem of ``difficulty`` operations, of any split. Raises ConfigError for an unknown difficulty."""
+        return self._draw(rng, [difficulty], None)[0]
+
+    def sample_split(self, rng: np.random.Generator, difficulty: int, split: str) -> Problem:
+        return self.sample_many(rng, [difficulty], split)[0]
+
+    def sample_many(self, rng: np.random.Generator, difficulties: Sequence[int], split: str) -> list[Problem]:
+        """One problem of ``split`` per difficulty, in order; about 10 µs each for many at once.
+
+        Answer and luck are fixed before the split, so both are exact within each split as well. Takes one
+        draw from ``rng`` whatever the number of problems, and the first n of N problems are those that n
+        difficulties alone would have given.
+
+        Raises ConfigError for an unknown split or difficulty.
+        """
+        if split not in SPLITS:
+            raise ConfigError("split", split, ", ".join(SPLITS))
+        return self._draw(rng, difficulties, split)
+
+    def _check_difficulty(self, difficulty: int) -> None:
+        if difficulty not in self.difficulties:
+            raise ConfigError("difficulty", difficulty, ", ".join(map(str, self.difficulties)))
+
+    def _draw(self, rng: np.random.Generator, difficulties: Sequence[int], split: str | None) -> list[Problem]:
+        for difficulty in set(difficulties):
+            self._check_difficulty(difficulty)
+        key = int(rng.integers(1 << 63))
+        positions = np.arange(len(difficulties))
+        targets = (keyed.uniform(keyed.fold(key, _TARGETS), positions) * self.answers).astype(np.int64)
+        lucky = keyed.uniform(keyed.fold(key, _LUCK), positions) < 1.0 / self.answers
+        cells = (2 * targets + lucky).tolist()
+        slots: dict[int, dict[int, deque[int]]] = {}
+        for position, (difficulty, cell) in enumerate(zip(difficulties, cells, strict=True)):
+            slots.setdefault(int(difficulty), {}).setdefault(cell, deque()).append(position)
+        problems: dict[int, Problem] = {}
+        for difficulty, waiting in slots.items():
+            candidates = keyed.fold(key, _CANDIDATES, difficulty)
+            self._fill(problems, waiting, candidates, difficulty, split)
+        return [problems[position] for position in range(len(difficulties))]
+
+    def _fill(
+        self,
+        problems: dict[int, Problem],
+        waiting: dict[int, deque[int]],
+        key: keyed.UInt64s,
+        difficulty: int,
+        split: str | None,
+    ) -> None:
+        """Rejection: go through one stream of uniform candidates, give each to the first slot waiting for its cell.
+
+        A cell is a pair (answer, lucky); ``waiting`` holds the positions to fill of each. Candidates of a cell
+        come in the order of the stream, so a slot's problem does not depend on the size of the blocks.
+        """
+        offset = 0
+        smallest, largest = _BLOCK_SIZES
+        while waiting:
+            size = min(max(smallest, 4 * sum(map(len, waiting.values()))), largest)
+            operands, operators = _candidates(key, np.arange(offset, offset + size), difficulty)
+            cells = self._cells(operands, operators)
+            wanted = np.zeros(2 * self.answers + 1, dtype=np.bool_)
+            wanted[list(waiting)] = True
+            for index in np.flatnonzero(wanted[cells]).tolist():
+                slots = waiting.get(cells[index])
+                if slots is None:
+                    continue
+                chain = "".join(OPERATORS[op] for op in operators[:, index].tolist())
+                problem = self._build(tuple(operands[:, index].tolist()), chain)
+                if split is None or split_of(problem) == split:
+                    problems[slots.popleft()] = problem
+                    if not slots:
+                        del waiting[cells[index]]
+            offset += size
+            if offset > _MAX_CANDIDATES:
+                raise TaskError(f"{self}: no problem of difficulty {difficulty}, split {split!r}, cells {set(waiting)}")
+
+    def _cells(self, operands: Ints, operators: Ints) -> Ints:
+        """Cell of each of N candidates, 2 · answer + lucky; −1, never wanted, where the two readings agree."""
+        true, confused = _left_to_right(operands, operators), _by_precedence(operands, operators)
+        lucky = (true - confused) % self.answers == 0
+        return np.where(true == confused, -1, 2 * (true % self.answers) + lucky)
+
+    def _build(self, operands: tuple[int, ...], operators: str) -> Problem:
+        total = term = operands[0]
+        confused = 0
+        partials = []
+        for operator, operand in zip(operators, operands[1:], strict=True):
+            if operator == "*":
+                total *= operand
+                term *= operand
+            else:
+                signed = operand if operator == "+" else -operand
+                total += signed
+                confused += term
+                term = signed
+            partials.append(total)
+        data: dict[str, Any] = {
+            "operands": operands,
+            "operators": operators,
+            "partials": tuple(partials),
+            "confused": confused + term,
+        }
+        prompt = f"{_chain(operands, operators)} mod {self.answers}"
+        return Problem(prompt, str(total % self.answers), len(operators), data)
+
+    # Judgement
+
+    def grade(self, problem: Problem, answer: str) -> bool:
+        """Whether ``answer``, without blanks around it, is the right integer; other text is wrong, never an error."""
+        text = answer.strip()
+        return _INTEGER.fullmatch(text) is not None and int(text) == int(problem.answer)
+
+    def reasoning_quality(self, problem: Problem, history: History) -> float:
+        """How far the last call gets along the true chain: i/k, in [0, 1].
+
+        i is the greatest index such that *this call* computes the true partial result i (as the value of an
+        operation, in evaluation order) while those before it were found, in order, by this or earlier calls.
+        So a chain may be spread over calls, a repeated call scores what it scored, and a confused call after
+        a right one does not inherit its score. 1 only if the value that the call shows last is the true one
+        (before the modulus: a final ``X % answers`` counts as X), else at most (k − 1)/k. 0 for code that
+        the interpreter did not parse, and for calls of other tools.
+        """
+        partials: tuple[int, ...] = problem.data["partials"]
+        found = reached = 0
+        for call, result in history:
+            reached = self._reach(call, result, partials, found)
+            found = max(found, reached)
+        if reached < len(partials):
+            return reached / len(partials)
+        last = trace(history[-1][0].body, self.answers)
+        right = last is not None and last.shown == partials[-1]
+        return 1.0 if right else (reached - 1) / reached
+
+    def _reach(self, call: ToolCall, result: ToolResult, partials: tuple[int, ...], found: int) -> int:
+        """The greatest partial result that this call computes, 0 if none, when ``found`` were found before it."""
+        if call.tool != "python" or not _was_parsed(result):
+            return 0
+        traced = trace(call.body, self.answers)
+        if traced is None:
+            return 0
+        reached = 0
+        for start in range(found + 1):
+            matched = start
+            for value in traced.values:
+                if matched < len(partials) and value == partials[matched]:
+                    matched += 1
+            if matched > start:
+                reached = max(reached, matched)
+        return reached
+
+    # Demonstrations
+
+    def demonstrate(self, problem: Problem, rng: np.random.Generator, style: str) -> list[str]:
+        """The turns of one demonstration.
+
+        ``clean``: right code, its answer. ``confused``: the chain as Python reads it, its answer.
+        ``slip_then_fix``: malformed code, then as ``clean``; ``slip_then_guess``: malformed code, then a
+        uniform guess; ``guess``: a uniform guess at once. ``double_answer``: right code, then the answer twice.
+
+        Raises ConfigError for another style.
+        """
+        scripts: Mapping[str, Callable[[], list[str]]] = {
+            "clean": lambda: [self._call(problem), _answer(problem.answer)],
+            "confused": lambda: [self._confused_call(problem), _answer(problem.data["confused"] % self.answers)],
+            "slip_then_fix": lambda: [self._slip(problem, rng), self._call(problem), _answer(problem.answer)],
+            "slip_then_guess": lambda: [self._slip(problem, rng), self._guess(rng)],
+            "guess": lambda: [self._guess(rng)],
+            "double_answer": lambda: [self._call(problem), _answer(problem.answer) * 2],
+        }
+        if style not in scripts:
+            raise ConfigError("style", style, ", ".join(scripts))
+        return scripts[style]()
+
+    def _call(self, problem: Problem) -> str:
+        return _python("".join(self._right_code(problem)))
+
+    def _confused_call(self, problem: Problem) -> str:
+        return _python(f"({_chain(problem.data['operands'], problem.data['operators'])})%{self.answers}")
+
+    def _guess(self, rng: np.random.Generator) -> str:
+        return _answer(int(rng.integers(self.answers)))
+
+    def _right_code(self, problem: Problem) -> list[str]:
+        """``(((3+4)*2)-1)%10`` in its parts: opening parentheses, operands, operators and so on, one each."""
+        first, *rest = problem.data["operands"]
+        parts = ["("] * len(rest) + [str(first)]
+        for operator, operand in zip(problem.data["operators"], rest, strict=True):
+            parts += [operator, str(operand), ")"]
+        return [*parts, "%", str(self.answers)]
+
+    def _slip(self, problem: Problem, rng: np.random.Generator) -> str:
+        """Right code with one slip of the pen, always a SyntaxError.
+
+        A lost or doubled parenthesis, a lost operand (not the first: a sign would still parse in its place),
+        or a stray operator after an operator.
+        """
+        parts = self._right_code(problem)
+        kind = ("lose parenthesis", "double parenthesis", "lose operand", "double operator")[int(rng.integers(4))]
+        if kind == "lose operand":
+            places = [i for i, part in enumerate(parts) if part.isdigit()][1:-1]
+        elif kind == "double operator":
+            places = [i for i, part in enumerate(parts) if part in OPERATORS or part == "%"]
+        else:
+            places = [i for i, part in enumerate(parts) if part in "()"]
+        place = places[int(rng.integers(len(places)))]
+        if kind.startswith("lose"):
+            del parts[place]
+        elif kind == "double operator":
+            parts.insert(place + 1, "/%"[int(rng.integers(2))])
+        else:
+            parts.insert(place, parts[place])
+        return _python("".join(parts))
+
+
+def _was_parsed(result: ToolResult) -> bool:
+    """Whether the interpreter accepted the source, from the true result."""
+    if result.status == "refused" or result.kind in ("SyntaxError", "IndentationError", "TabError"):
+        return False
+    return (result.status, result.kind) != ("limit", "source")
+
+
+def _candidates(key: keyed.UInt64s, positions: Ints, difficulty: int) -> tuple[Ints, Ints]:
+    """Uniform chains: operands of shape (k + 1, N), operators as indices into OPERATORS of shape (k, N)."""
+    chains = _DIGITS ** (difficulty + 1) * len(OPERATORS) ** difficulty
+    code = (keyed.uniform(key, positions) * chains).astype(np.int64)
+    operands = np.empty((difficulty + 1, code.size), dtype=np.int64)
+    operators = np.empty((difficulty, code.size), dtype=np.int64)
+    for row in operands:
+        quotient = code // _DIGITS
+        row[:] = code - quotient * _DIGITS + 1
+        code = quotient
+    for row in operators:
+        quotient = code // len(OPERATORS)
+        row[:] = code - quotient * len(OPERATORS)
+        code = quotient
+    return operands, operators
+
+
+def _left_to_right(operands: Ints, operators: Ints) -> Ints:
+    """(N,) values of chains evaluated from left to right."""
+    value: Ints = operands[0]
+    for operator, operand in zip(operators, operands[1:], strict=True):
+        added = value + np.where(operator == 0, operand, -operand)
+        value = np.where(operator == 2, value * operand, added)
+    return value
+
+
+def _by_precedence(operands: Ints, operators: Ints) -> Ints:
+    """(N,) values of chains with multiplication first."""
+    total: Ints = np.zeros_like(operands[0])
+    term: Ints = operands[0]
+    for operator, operand in zip(operators, operands[1:], strict=True):
+        multiplies = operator == 2
+        total = total + np.where(multiplies, 0, term)
+        term = np.where(multiplies, term * operand, np.where(operator == 0, operand, -operand))
+    return total + term
+
+
+def _chain(operands: Sequence[int], operators: str) -> str:
+    """``3+4*2-1``."""
+    return str(operands[0]) + "".join(f"{op}{x}" for op, x in zip(operators, operands[1:], strict=True))
+
+
+def _python(code: str) -> str:
+    return f"<python>{code}</python>"
+
+
+def _answer(value: int | str) -> str:
+    return f"<answer>{value}</answer>"
