@@ -44,7 +44,7 @@ class EnvConfig:
     id: Annotated[str, _short("env")] = "tool_gym/Arithmetic-v0"
     """A registered tool environment; `module:id` imports the module first."""
     answers: Annotated[int | None, _short("answers")] = None
-    """Number of possible answers, for tasks that have it: a guess is right once in so many. None: the task's default."""
+    """Number of possible answers, for tasks that have it: a guess is right once in so many. None: the task default."""
     difficulties: tuple[int, ...] | None = None
     """Levels trained and evaluated on. None: all of the task's but the hardest."""
     harder: int | None = None
@@ -70,7 +70,7 @@ class NoiseConfig:
     rate: Annotated[float, _short("noise-rate")] = 0.3
     """Share of eligible calls that are made to fail, under the reference distribution of qualities."""
     correlation: Annotated[float, _short("correlation")] = 0.9
-    """Correlation of the Gaussian copula of a call's fault and its reasoning quality; at 1 the worst-reasoned calls fail."""
+    """Correlation of the Gaussian copula of fault and reasoning quality; at 1 the worst-reasoned calls fail."""
     reference: str = "frozen"
     """`frozen`: qualities of the cold-started policy; `running`: of this run's last 4,096 eligible calls."""
 

@@ -102,7 +102,7 @@ def test_the_budget_counts_turns_and_the_answering_one_may_be_the_last() -> None
 
 def test_an_idle_turn_gets_an_error_and_is_no_call() -> None:
     (idle,) = play(build(), ["hm"])
-    assert idle.observation == "<error>FormatError: no call or answer</error>"
+    assert idle.observation == "<error>FormatError: no block</error>"
     assert (idle.record.idle_turns, idle.info["tool_calls"], idle.info["tool_errors"]) == (1, 0, 0)
     assert (idle.info["error_origin"], idle.info["error_kind"]) == ("policy", "FormatError")
 

@@ -154,6 +154,16 @@ def test_what_happened_in_a_step_is_told(changes: dict[str, Any], said: str) -> 
     assert describe({**info, **changes}, 1, 1) == said
 
 
+def test_a_reader_that_goes_away_ends_the_command_quietly() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "tool_gym", "list"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
 def test_the_module_runs_as_a_command() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "tool_gym", "play", "tool_gym/Arithmetic-v0", "--seed", "3"]

@@ -218,7 +218,7 @@ def test_it_renders_the_transcript_of_each_sub_environment() -> None:
     env.reset(options={"problem": Problem("3+4", "7")})
     env.step(["hm", "<answer>7</answer>"])
     first, second = env.render() or ()
-    assert first.endswith("[1] hm\n    <error>FormatError: no call or answer</error>")
+    assert first.endswith("[1] hm\n    <error>FormatError: no block</error>")
     assert second.endswith("[1] <answer>7</answer>\n    answered: reward 1")
     assert build(1).render() is None
 

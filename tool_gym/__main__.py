@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -138,5 +139,17 @@ def describe(info: dict[str, Any], calls_before: int, faults_before: int) -> str
     return ", ".join(parts)
 
 
+def _command() -> int:
+    """:func:`main`, ended quietly where the reader of the output has gone, as after ``| head -1``."""
+    try:
+        status = main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # What is still buffered has nowhere to go, and must not raise again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return status
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(_command())

@@ -125,7 +125,8 @@ def parse(text: str, tool_names: tuple[str, ...]) -> ParsedTurn:
 
 def format_problem(turn: ParsedTurn) -> ToolResult:
     """The result that tells a policy what is wrong with an ``idle`` or ``unclosed`` turn."""
-    message = f"unclosed {turn.unclosed}" if turn.unclosed else "no call or answer"
+    # Short, for tasks whose policies read a character at a time.
+    message = f"unclosed {turn.unclosed}" if turn.unclosed else "no block"
     return ToolResult("error", FORMAT_ERROR, message)
 
 

@@ -11,7 +11,6 @@ Everything here runs in a worker: compiling hostile source can exhaust or crash 
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Callable
 from types import CodeType
 from typing import Any, NamedTuple
@@ -232,8 +231,8 @@ class GuestPolicy(RestrictingNodeTransformer):  # type: ignore[misc]
 
     def visit_Attribute(self, node: ast.Attribute) -> Any:
         name = node.attr
-        self._check_attribute(node)
         value = self.visit(node.value)
+        self._check_attribute(node)
         if type(node.ctx) is ast.Load:
             return self._call("_getattr_", [value, self._constant(name, node)], node)
         node.value = self._call("_write_", [value], node)
@@ -617,9 +616,7 @@ def _syntax_error(error: SyntaxError) -> Rejected:
 def _parse(source: str) -> ast.Module:
     """Parse, with every way in which that can fail turned into an answer."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(source, PROGRAM)
+        return ast.parse(source, PROGRAM)
     except SyntaxError as error:
         raise _syntax_error(error) from None
     except (UnicodeError, ValueError) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import marshal
 import sys
+import warnings
 from typing import Any
 
 from .limits import Limits
@@ -140,6 +141,7 @@ def prepare(base_depth: int = 0) -> None:
     gc.disable()
     gc.freeze()
     sys.unraisablehook = lambda _: None
+    warnings.simplefilter("ignore")
 
 
 __all__ = ["ERRORS", "Record", "Session", "prepare"]

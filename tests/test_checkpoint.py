@@ -1,0 +1,101 @@
+"""Checkpoints: whole or not at all, and damage is found and named."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from agents.checkpoint import Checkpoint, latest, load, optimizer_tensors, restore_optimizer, save, write_text
+from tool_gym.errors import ConfigError
+
+
+def make() -> Checkpoint:
+    return Checkpoint({"w": torch.arange(6.0).view(2, 3)}, {"0.step": torch.tensor(3.0)}, {}, {"step": 3, "best": 0.25})
+
+
+def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
+    save(tmp_path / "step_000003", make())
+    again = load(tmp_path / "step_000003")
+    assert torch.equal(again.policy["w"], make().policy["w"])
+    assert torch.equal(again.optimizer["0.step"], torch.tensor(3.0))
+    assert again.noise == {}
+    assert again.state == {"step": 3, "best": 0.25}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step_000003"]
+
+
+def test_saving_again_replaces_the_old_one(tmp_path: Path) -> None:
+    save(tmp_path / "best", make())
+    changed = Checkpoint({"w": torch.zeros(2, 3)}, {}, {}, {"step": 4})
+    save(tmp_path / "best", changed)
+    assert load(tmp_path / "best").state == {"step": 4}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["best"]
+
+
+@pytest.mark.parametrize("name", ["policy.safetensors", "optimizer.safetensors", "noise.safetensors", "state.json"])
+@pytest.mark.parametrize("damage", ["flip", "cut", "remove"])
+def test_damage_is_found_and_the_file_named(tmp_path: Path, name: str, damage: str) -> None:
+    folder = tmp_path / "step_000003"
+    save(folder, make())
+    file = folder / name
+    content = bytearray(file.read_bytes())
+    if damage == "flip":
+        content[0 if name == "state.json" else -1] ^= 0x40
+        file.write_bytes(bytes(content))
+    elif damage == "cut":
+        file.write_bytes(bytes(content[: len(content) // 2]))
+    else:
+        file.unlink()
+    with pytest.raises(ConfigError, match="checkpoint") as caught:
+        load(folder)
+    assert "step_000003" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_latest_is_the_one_of_the_highest_step(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="at least one step_NNNNNN"):
+        latest(tmp_path)
+    for step in (20, 100, 9):
+        save(tmp_path / f"step_{step:06d}", make())
+    save(tmp_path / "best", make())
+    (tmp_path / ".step_000200.1.tmp").mkdir()
+    assert latest(tmp_path).name == "step_000100"
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "summary.json"
+    write_text(path, "old")
+
+    def fail(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_text(path, "new")
+    assert path.read_text() == "old"
+
+
+def test_an_optimiser_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
+    def make_optimizer() -> tuple[torch.nn.Parameter, torch.optim.Optimizer]:
+        parameter = torch.nn.Parameter(torch.ones(4))
+        return parameter, torch.optim.AdamW([parameter], lr=0.1, betas=(0.9, 0.95))
+
+    def step(parameter: torch.nn.Parameter, optimizer: torch.optim.Optimizer, scale: float) -> None:
+        parameter.grad = torch.arange(4.0) * scale
+        optimizer.step()
+
+    a, one = make_optimizer()
+    for scale in (1.0, -2.0, 0.5):
+        step(a, one, scale)
+    b, two = make_optimizer()
+    for scale in (1.0, -2.0):
+        step(b, two, scale)
+    save(tmp_path / "c", Checkpoint({"b": b}, optimizer_tensors(two), {}, {}))
+    saved = load(tmp_path / "c")
+    c, three = make_optimizer()
+    c.data = saved.policy["b"]
+    restore_optimizer(three, saved.optimizer)
+    step(c, three, 0.5)
+    assert torch.equal(a, c)

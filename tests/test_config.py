@@ -1,0 +1,75 @@
+"""The configuration: ranges, round trips, and the command line that gives it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import tyro
+
+from agents.config import AlgoConfig, Config, EnvConfig, NoiseConfig, PolicyConfig, RunConfig, SFTConfig
+from tool_gym.errors import ConfigError
+
+CHANGED = Config(
+    env=EnvConfig(answers=4, difficulties=(3, 4), max_turns=3),
+    noise=NoiseConfig(kind="iid", rate=0.1, reference="running"),
+    sft=SFTConfig(mixture={"clean": 0.5, "guess": 0.5}),
+    algo=AlgoConfig(selector="stratified", refill=True, learning_rate=3e-5),
+    run=RunConfig(name="x", seed=7),
+)
+
+
+def test_a_configuration_survives_json() -> None:
+    for config in (Config(), CHANGED):
+        assert Config.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+
+
+def test_its_arguments_give_it_back_on_the_command_line() -> None:
+    for config in (Config(), CHANGED):
+        assert tyro.cli(Config, args=config.arguments()) == config
+
+
+def test_short_flags_are_aliases_of_fields() -> None:
+    words = "--steps 5 --seed 3 --selector grpo --noise iid --noise-rate 0.2 --correlation 0.5 --env a/B-v0"
+    words += " --name n --runs-dir d --device cpu --answers 4 --group-size 6"
+    config = tyro.cli(Config, args=words.split())
+    assert (config.run.steps, config.run.seed, config.run.name, config.run.runs_dir) == (5, 3, "n", "d")
+    assert (config.noise.kind, config.noise.rate, config.noise.correlation) == ("iid", 0.2, 0.5)
+    assert (config.env.id, config.env.answers, config.algo.selector, config.algo.group_size) == ("a/B-v0", 4, "grpo", 6)
+    assert config == tyro.cli(Config, args=config.arguments())
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "allowed"),
+    [
+        ("algo.selector", "rock", "roc"),
+        ("algo.group_size", 1, r"\[2, 4096\]"),
+        ("algo.learning_rate", 0.0, r"\(0.0, 1.0\]"),
+        ("algo.minibatches", 99, r"\[1, 16\]"),
+        ("noise.rate", 1.3, r"\[0.0, 1.0\]"),
+        ("noise.rate", float("nan"), r"\[0.0, 1.0\]"),
+        ("noise.correlation", 2, r"\[-1.0, 1.0\]"),
+        ("noise.kind", "bursty", "none, iid, correlated"),
+        ("policy.width", 63, "multiple"),
+        ("policy.context", 100, "multiple of 32"),
+        ("sft.mixture", {"clean": 0.5}, "sum to 1"),
+        ("run.name", "a/b", "without a slash"),
+        ("run.seed", -1, r"\[0, "),
+    ],
+)
+def test_a_bad_value_is_refused_with_field_value_and_what_is_allowed(field: str, value: object, allowed: str) -> None:
+    with pytest.raises(ConfigError, match=allowed) as caught:
+        Config().replace(**{field: value})
+    assert field in str(caught.value)
+    assert repr(value)[:20] in str(caught.value)
+
+
+def test_fields_that_do_not_exist_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"algo\.sellector"):
+        Config().replace(**{"algo.sellector": "roc"})
+    with pytest.raises(ConfigError, match=r"algo\.old"):
+        Config.from_dict({"algo": {"old": 1}})
+
+
+def test_the_default_policy_is_the_size_that_the_readme_says() -> None:
+    assert PolicyConfig() == PolicyConfig(layers=3, width=64, heads=4)

@@ -1,0 +1,702 @@
+"""The host's side: a pool of worker processes that runs programs and answers every call with a ToolResult.
+
+There is no thread of its own: whoever waits for a result pumps the pipes, and workers hold enough calls to stay
+busy in between. All state changes under one lock; only the wait for the pipes happens outside of it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import dataclasses
+import json
+import keyword
+import logging
+import marshal
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from types import TracebackType
+from typing import Any
+
+from ..errors import ConfigError, InfrastructureError
+from ..tools.base import ToolResult
+from .limits import Limits
+from .wire import CONTROL, HEADER, FrameReader, ProtocolError, decode_reply, encode_request, max_reply
+
+_log = logging.getLogger("tool_gym.interpreter")
+
+_WINDOW = 128  # calls that a worker holds at most: enough to work through while the host is busy elsewhere
+_FRAME = 64  # calls in one request
+_START_SECONDS = 30.0  # until a new worker must have said hello
+_PATIENCE = 4.0  # wall budgets that a call may take on a machine that gives its worker no processor time
+_TICK = 0.25  # longest wait for the pipes: calls that another thread adds are looked after within this time
+_ATTEMPTS = 2
+_INPUT_NODES = 100_000
+
+# Ends that a program can bring about itself. A worker killed by anything else was killed by somebody.
+_TIMED_OUT = {signal.SIGPROF, signal.SIGXCPU}
+_CRASHES = {
+    signal.SIGSEGV,
+    signal.SIGBUS,
+    signal.SIGFPE,
+    signal.SIGILL,
+    signal.SIGABRT,
+    signal.SIGTRAP,
+    signal.SIGSYS,
+    signal.SIGXFSZ,
+}
+
+
+@dataclasses.dataclass(slots=True)
+class PoolStats:
+    """Counters of a pool since it was made; also readable as ``stats["calls"]``."""
+
+    calls: int = 0
+    """Results handed out."""
+    kills: int = 0
+    """Workers killed for a call that ran out of time: each is a gap in the step budget, to be costed."""
+    recycled: int = 0
+    """Workers replaced in the ordinary course: after a limit, growth, or many calls."""
+    infrastructure_failures: int = 0
+    """Workers lost to something other than their call, and pools that could not start."""
+    crashes: int = 0
+    """Workers that died of their call."""
+
+    def __getitem__(self, name: str) -> int:
+        value: int = getattr(self, name)
+        return value
+
+    def keys(self) -> Iterator[str]:
+        """Names of the counters, so that ``dict(stats)`` works."""
+        return (field.name for field in dataclasses.fields(self))
+
+
+# ------------------------------------------------------------------ arguments
+
+
+def _check_limits(limits: Limits) -> None:
+    least = {"steps": 1, "integer_bits": 64, "items": 1, "characters": 1, "output_chars": 1, "source_chars": 0}
+    for name, value in {**least, "memory_bytes": 1 << 24}.items():
+        given = getattr(limits, name)
+        if type(given) is not int or not value <= given <= 2**62:
+            raise ConfigError(f"limits.{name}", given, f"an integer of at least {value}")
+    seconds = limits.wall_seconds
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0.01 <= seconds <= 86400.0:
+        raise ConfigError("limits.wall_seconds", seconds, "seconds between 0.01 and 86400")
+
+
+def _copy_input(name: str, value: Any, depth: int, count: list[int]) -> Any:
+    """A copy of an input in exact primitive types. Raises ConfigError for anything else."""
+    count[0] += 1
+    if depth > 50 or count[0] > _INPUT_NODES:
+        raise ConfigError(f"inputs[{name!r}]", type(value).__name__, f"at most {_INPUT_NODES} values, nested 50 deep")
+    kind = type(value)
+    if value is None or kind in (bool, int, float, str, bytes):
+        return value
+    if kind is list or kind is tuple:
+        return kind(_copy_input(name, item, depth + 1, count) for item in value)
+    if kind is dict:
+        return {
+            _copy_input(name, key, depth + 1, count): _copy_input(name, item, depth + 1, count)
+            for key, item in value.items()
+        }
+    raise ConfigError(f"inputs[{name!r}]", value, "None, bool, int, float, str, bytes, and lists, tuples, dicts of them")
+
+
+def _encode_inputs(inputs: Mapping[str, Any] | None) -> bytes | None:
+    if not inputs:
+        return None
+    names: dict[str, Any] = {}
+    for name, value in inputs.items():
+        if not isinstance(name, str) or not name.isidentifier() or name.startswith("_") or keyword.iskeyword(name):
+            raise ConfigError("inputs", name, "names that a program can write, without a leading underscore")
+        names[name] = _copy_input(name, value, 0, [0])
+    return marshal.dumps(names)
+
+
+# ------------------------------------------------------------------ calls
+
+
+class _Call:
+    """One program, until it has its result."""
+
+    __slots__ = ("batch", "crashes", "index", "losses", "source")
+
+    def __init__(self, batch: Pending, index: int, source: str) -> None:
+        self.batch = batch
+        self.index = index
+        self.source = source
+        self.losses = 0
+        self.crashes = 0
+
+
+class Pending:
+    """Results to come of one :meth:`InterpreterPool.submit`."""
+
+    def __init__(self, pool: InterpreterPool, count: int, inputs: bytes | None, echo: bool) -> None:
+        self._pool = pool
+        self._inputs = inputs
+        self._echo = echo
+        self._ready: list[tuple[int, ToolResult]] = []
+        self._remaining = count
+
+    @property
+    def remaining(self) -> int:
+        """Number of results not yet taken."""
+        return self._remaining
+
+    def take(self, block: bool = False) -> list[tuple[int, ToolResult]]:
+        """Results finished since the last take, each once, as (index in ``codes``, result), in no set order.
+
+        With ``block`` waits until there is at least one more; [] when all have been taken.
+        """
+        return self._pool._take(self, block)
+
+
+# ------------------------------------------------------------------ processes
+
+
+class _Zygote:
+    """The process that forks workers for one pool."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._control, theirs = socket.socketpair()
+        self._control.settimeout(_START_SECONDS)
+        self._inherited = os.getpid()
+        spec = find_spec("RestrictedPython")
+        if spec is None or spec.origin is None:
+            raise InfrastructureError("RestrictedPython is not installed")
+        command = [
+            *(sys.executable, "-s", "-P", "-B", os.path.join(os.path.dirname(os.path.abspath(__file__)), "worker.py")),
+            *(str(theirs.fileno()), json.dumps(dataclasses.asdict(limits))),
+            os.path.dirname(os.path.dirname(spec.origin)),
+        ]
+        with theirs:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={"PYTHONHASHSEED": "0"},
+                cwd="/",
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+
+    def start(self, number: int) -> socket.socket:
+        """Ask for a worker; returns our end of its channel at once. Raises OSError if the zygote is gone."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                socket.send_fds(self._control, [CONTROL.pack(b"S", number)], [theirs.fileno()])
+            except OSError:
+                ours.close()
+                raise
+        ours.setblocking(False)
+        return ours
+
+    def reap(self, number: int) -> int | None:
+        """Kill a worker if it lives; its wait status. Raises OSError, with the reason if there is one, without zygote."""
+        self._control.sendall(CONTROL.pack(b"R", number))
+        while True:
+            message = self._receive()
+            if "error" in message:
+                raise ConnectionError(str(message["error"]).strip().splitlines()[-1])
+            if message.get("number") == number:
+                status = int(message["status"])
+                return None if status < 0 else status
+
+    def reason(self) -> str:
+        """Why the zygote ended, as far as it said."""
+        try:
+            while True:
+                message = self._receive()
+                if "error" in message:
+                    return str(message["error"]).strip().splitlines()[-1]
+        except (OSError, ValueError):
+            return f"the process that starts workers ended with status {self._process.poll()}"
+
+    def _receive(self) -> dict[str, Any]:
+        (length,) = HEADER.unpack(self._exactly(HEADER.size))
+        message: dict[str, Any] = json.loads(self._exactly(length))
+        return message
+
+    def _exactly(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            part = self._control.recv(size - len(data))
+            if not part:
+                raise ConnectionError("the process that starts workers is gone")
+            data += part
+        return data
+
+    def close(self) -> None:
+        """End the zygote and with it all workers; in a forked child of the owner, only let go of it."""
+        self._control.close()
+        if os.getpid() != self._inherited:
+            self._process.returncode = 0  # not our child: never wait for it
+            return
+        try:
+            self._process.wait(5.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+class _Worker:
+    """Our end of one worker."""
+
+    __slots__ = ("calls", "channel", "ending", "number", "out", "pid", "processor", "reader", "since", "writing")
+
+    def __init__(self, number: int, channel: socket.socket, output_chars: int) -> None:
+        self.number = number
+        self.channel = channel
+        self.reader = FrameReader(max_reply(output_chars))
+        self.calls: deque[_Call] = deque()
+        self.out = bytearray()
+        self.writing = False
+        self.pid = 0
+        self.ending = False
+        self.since = time.monotonic()
+        self.processor = 0.0
+
+    def progressed(self) -> None:
+        """The call at the head starts now."""
+        self.since = time.monotonic()
+        self.processor = self.processor_seconds()
+
+    def processor_seconds(self) -> float:
+        """Processor time of the worker so far; 0.0 where the system does not tell."""
+        if not self.pid or sys.platform != "linux":
+            return 0.0
+        try:
+            return time.clock_gettime((~self.pid << 3) | 2)  # the clock of a process: clock_getcpuclockid(3)
+        except OSError:
+            return 0.0
+
+    def overdue(self, wall: float) -> bool:
+        """Whether the call at the head had its time: not before the worker did, on a machine under load."""
+        elapsed = time.monotonic() - self.since
+        if not self.pid:
+            return elapsed > _START_SECONDS
+        if elapsed <= wall:
+            return False
+        starved = sys.platform == "linux" and self.processor_seconds() - self.processor < wall / 2
+        return elapsed > _PATIENCE * wall or not starved
+
+
+_POOLS: weakref.WeakSet[InterpreterPool] = weakref.WeakSet()
+
+
+class InterpreterPool:
+    """Runs restricted Python programs in worker processes.
+
+    Args:
+        workers: number of processes, at least 1; they start with the first call.
+        limits: budgets of each call.
+
+    Use it as a context manager, or call :meth:`close`. Any thread may use it; a process forked from this one may
+    too, and gets workers of its own. Raises ConfigError for a bad argument.
+    """
+
+    def __init__(self, workers: int = 2, limits: Limits | None = None) -> None:
+        limits = Limits() if limits is None else limits
+        if type(workers) is not int or not 1 <= workers <= 1024:
+            raise ConfigError("workers", workers, "an integer from 1 to 1024")
+        _check_limits(limits)
+        self._size = workers
+        self._limits = limits
+        self._stats = PoolStats()
+        self._layers: dict[str, bool] = {}
+        self._closed = False
+        self._reset()
+        _POOLS.add(self)
+
+    def _reset(self) -> None:
+        """State without any process."""
+        self._changed = threading.Condition(threading.RLock())
+        self._selector = selectors.DefaultSelector()
+        self._zygote: _Zygote | None = None
+        self._workers: dict[int, _Worker] = {}
+        self._queue: deque[_Call] = deque()
+        self._numbers = 0
+        self._pumping = False
+        self._failed_starts = 0
+        self._trouble = ""
+
+    # -- calls
+
+    def run(self, code: str, inputs: Mapping[str, Any] | None = None, echo: bool = False) -> ToolResult:
+        """Run one program.
+
+        Args:
+            code: source text.
+            inputs: names in scope: None, bool, int, float, str, bytes, and lists, tuples and dicts of them. Each
+                call gets a copy.
+            echo: append the value of a final expression to the output, as a notebook would; None shows nothing.
+
+        Never raises for what the program does. Raises ConfigError for a bad argument and InfrastructureError on a
+        closed pool.
+        """
+        return self.run_batch([code], inputs, echo)[0]
+
+    def run_batch(
+        self, codes: Sequence[str], inputs: Mapping[str, Any] | None = None, echo: bool = False
+    ) -> list[ToolResult]:
+        """Run programs, each with fresh state; the results in their order. See :meth:`run`."""
+        pending = self.submit(codes, inputs=inputs, echo=echo)
+        results: dict[int, ToolResult] = {}
+        while pending.remaining:
+            results.update(pending.take(block=True))
+        return [results[index] for index in range(len(results))]
+
+    def submit(self, codes: Sequence[str], *, inputs: Mapping[str, Any] | None = None, echo: bool = False) -> Pending:
+        """Start programs and return at once. See :meth:`run` for the arguments and what is raised."""
+        if isinstance(codes, str):
+            raise ConfigError("codes", codes[:60], "a sequence of programs, not one")
+        for code in codes:
+            if not isinstance(code, str):
+                raise ConfigError("code", code, "source text")
+        batch = Pending(self, len(codes), _encode_inputs(inputs), bool(echo))
+        with self._changed:
+            if self._closed:
+                raise InfrastructureError("the interpreter pool is closed")
+            for index, code in enumerate(codes):
+                call = _Call(batch, index, str(code))
+                if len(code) > self._limits.source_chars:
+                    message = f"{len(code)} characters of source (at most {self._limits.source_chars})"
+                    self._finish(call, ToolResult("limit", "source", message))
+                else:
+                    self._queue.append(call)
+            self._dispatch()
+        return batch
+
+    @property
+    def stats(self) -> PoolStats:
+        """Counters so far, as a copy."""
+        with self._changed:
+            return dataclasses.replace(self._stats)
+
+    @property
+    def layers(self) -> dict[str, bool]:
+        """Which of the operating system's layers confine the workers; empty before the first has started."""
+        return dict(self._layers)
+
+    # -- life
+
+    def __enter__(self) -> InterpreterPool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all workers. Calls still under way become ``infrastructure`` results. May be called again."""
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            calls = [call for worker in self._workers.values() for call in worker.calls] + list(self._queue)
+            self._queue.clear()
+            for worker in list(self._workers.values()):
+                self._drop(worker)
+            if self._zygote is not None:
+                self._zygote.close()
+                self._zygote = None
+            self._selector.close()
+            for call in calls:
+                self._finish(call, ToolResult("infrastructure", "closed", "the interpreter pool was closed"))
+            self._changed.notify_all()
+
+    def __del__(self) -> None:
+        # Not close(): a lock may be held by the very thread that collects this. The zygote ends with its socket.
+        zygote = self.__dict__.get("_zygote")
+        if zygote is not None and not self._closed:
+            for worker in self._workers.values():
+                worker.channel.close()
+            self._selector.close()
+            zygote.close()
+
+    def _forget(self) -> None:
+        """In a forked child: the processes and calls are the parent's; start anew."""
+        for worker in self._workers.values():
+            worker.channel.close()
+        if self._zygote is not None:
+            self._zygote.close()
+        # The selector is closed without unregistering: the parent shares its descriptors.
+        self._selector.close()
+        self._reset()
+
+    # -- under the lock: sending
+
+    def _dispatch(self) -> None:
+        """Give queued calls to workers that have room, starting workers as needed."""
+        while self._queue and not self._closed:
+            if len(self._workers) < self._size and not self._start_worker():
+                return
+            open_workers = [worker for worker in self._workers.values() if not worker.ending]
+            if len(self._workers) < self._size and all(worker.calls for worker in open_workers):
+                continue
+            worker = min(open_workers, key=lambda candidate: len(candidate.calls), default=None)
+            if worker is None or len(worker.calls) >= _WINDOW:
+                return
+            share = -(-len(self._queue) // self._size)
+            self._send(worker, min(_FRAME, _WINDOW - len(worker.calls), share))
+
+    def _start_worker(self) -> bool:
+        """Ask for one more worker. False if that failed, and every waiting call has been answered."""
+        while self._failed_starts < _ATTEMPTS:
+            try:
+                if self._zygote is None:
+                    self._zygote = _Zygote(self._limits)
+                self._numbers += 1
+                channel = self._zygote.start(self._numbers)
+            except (OSError, InfrastructureError) as error:
+                self._start_failed(str(error))
+                continue
+            worker = _Worker(self._numbers, channel, self._limits.output_chars)
+            self._workers[worker.number] = worker
+            self._selector.register(channel, selectors.EVENT_READ, worker)
+            return True
+        self._give_up()
+        return False
+
+    def _start_failed(self, reason: str) -> None:
+        """A zygote or worker did not come up."""
+        self._failed_starts += 1
+        self._stats.infrastructure_failures += 1
+        self._trouble = reason
+        _log.warning("interpreter workers cannot start: %s", reason)
+        if self._zygote is not None:
+            self._zygote.close()
+            self._zygote = None
+
+    def _give_up(self) -> None:
+        """Answer all waiting calls: there are no workers. The next submit tries again."""
+        message = f"interpreter workers cannot start: {self._trouble}"
+        while self._queue:
+            self._finish(self._queue.popleft(), ToolResult("infrastructure", "start", message))
+        self._failed_starts = 0
+
+    def _send(self, worker: _Worker, most: int) -> None:
+        """Send up to ``most`` calls of the batch at the head of the queue in one frame."""
+        batch = self._queue[0].batch
+        calls: list[_Call] = []
+        while self._queue and len(calls) < most and self._queue[0].batch is batch:
+            calls.append(self._queue.popleft())
+        if not worker.calls:
+            worker.progressed()
+        worker.calls.extend(calls)
+        worker.out += encode_request([call.source for call in calls], batch._inputs, batch._echo)
+        self._flush(worker)
+
+    def _flush(self, worker: _Worker) -> None:
+        """Write what the channel takes; the rest when it takes more. A broken channel shows when it is read."""
+        with contextlib.suppress(BlockingIOError):
+            try:
+                while worker.out:
+                    del worker.out[: worker.channel.send(worker.out)]
+            except (BrokenPipeError, ConnectionResetError):
+                worker.out.clear()
+        writing = bool(worker.out)
+        if writing != worker.writing:
+            worker.writing = writing
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if writing else 0)
+            self._selector.modify(worker.channel, events, worker)
+
+    # -- waiting and receiving
+
+    def _take(self, batch: Pending, block: bool) -> list[tuple[int, ToolResult]]:
+        with self._changed:
+            if not batch._ready:
+                self._pump(0.0)
+            while block and batch._remaining and not batch._ready:
+                self._pump(_TICK)
+            taken, batch._ready = batch._ready, []
+            batch._remaining -= len(taken)
+            return taken
+
+    def _pump(self, longest: float) -> None:
+        """Handle what the workers sent, waiting up to ``longest`` seconds for it. One thread at a time does so."""
+        if self._closed:
+            return
+        if self._pumping:
+            if longest:
+                self._changed.wait(longest)
+            return
+        self._pumping = True
+        selector = self._selector
+        self._changed.release()
+        try:
+            events = selector.select(min(longest, self._next_deadline()) if longest else 0.0)
+        finally:
+            self._changed.acquire()
+            self._pumping = False
+        for key, mask in events:
+            worker: _Worker = key.data
+            if self._workers.get(worker.number) is worker:
+                if mask & selectors.EVENT_WRITE:
+                    self._flush(worker)
+                if mask & selectors.EVENT_READ:
+                    self._read(worker)
+        if not self._closed:
+            self._kill_overdue()
+            self._dispatch()
+        self._changed.notify_all()
+
+    def _next_deadline(self) -> float:
+        """Seconds until a worker could be overdue."""
+        now = time.monotonic()
+        wall = self._limits.wall_seconds
+        return max(0.0, min((w.since + wall - now for w in list(self._workers.values()) if w.calls), default=_TICK))
+
+    def _read(self, worker: _Worker) -> None:
+        """Take in all that a worker has sent, and its end."""
+        reason = ""
+        try:
+            data = worker.channel.recv(1 << 18)
+            ended = not data
+            for frame in worker.reader.feed(data):
+                self._receive(worker, frame)
+        except BlockingIOError:
+            return
+        except ConnectionResetError:
+            ended = True
+        except ProtocolError as error:
+            ended, reason = True, str(error)
+        if ended:
+            self._bury(worker, reason)
+        elif worker.calls:
+            worker.progressed()
+
+    def _receive(self, worker: _Worker, frame: bytes) -> None:
+        """One frame: the hello, or the reply to the call at the head."""
+        if not worker.pid:
+            hello = json.loads(frame)
+            worker.pid, layers = int(hello[0]), dict(hello[1])
+            self._failed_starts = 0
+            if layers != self._layers:
+                self._layers = layers
+                _log.info("interpreter workers are confined by: %s", layers)
+            return
+        if not worker.calls or worker.ending:
+            raise ProtocolError("a reply to no call")
+        *fields, last = decode_reply(frame, self._limits.output_chars)
+        self._finish(worker.calls.popleft(), ToolResult(*fields))  # type: ignore[arg-type]
+        worker.ending = last
+
+    def _finish(self, call: _Call, result: ToolResult) -> None:
+        self._stats.calls += 1
+        call.batch._ready.append((call.index, result))
+
+    # -- deaths
+
+    def _kill_overdue(self) -> None:
+        for worker in list(self._workers.values()):
+            if (worker.calls or not worker.pid) and worker.overdue(self._limits.wall_seconds):
+                self._bury(worker, "", overdue=True)
+
+    def _drop(self, worker: _Worker) -> None:
+        """Stop listening to a worker."""
+        self._selector.unregister(worker.channel)
+        worker.channel.close()
+        del self._workers[worker.number]
+
+    def _bury(self, worker: _Worker, reason: str, overdue: bool = False) -> None:
+        """A worker is at its end: answer or retry the call it was at, and queue the others again."""
+        self._drop(worker)
+        calls = worker.calls
+        status: int | None = None
+        if self._zygote is not None:
+            try:
+                status = self._zygote.reap(worker.number)
+            except (OSError, ValueError) as error:
+                reason = reason or str(error)
+                self._zygote.close()
+                self._zygote = None
+        if not worker.pid:
+            self._start_failed(reason or f"a worker ended with status {status} before its first call")
+        elif worker.ending:
+            self._stats.recycled += 1
+        elif calls:
+            self._settle(calls.popleft(), status, reason, overdue)
+        self._queue.extendleft(reversed(calls))
+        if self._failed_starts >= _ATTEMPTS:
+            self._give_up()
+
+    def _settle(self, call: _Call, status: int | None, reason: str, overdue: bool) -> None:
+        """Answer the call that a worker died in, or queue it once more."""
+        number = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else 0
+        if overdue or number in _TIMED_OUT:
+            self._stats.kills += 1
+            message = f"killed after {self._limits.wall_seconds:g} seconds"
+            self._finish(call, ToolResult("limit", "time", message))
+            return
+        if not reason and (number in _CRASHES or (status is not None and not number)):
+            self._stats.crashes += 1
+            call.crashes += 1
+            if call.crashes >= _ATTEMPTS:
+                self._finish(call, ToolResult("limit", "crash", "the program crashed its worker process twice"))
+                return
+        else:
+            self._stats.infrastructure_failures += 1
+            call.losses += 1
+            _log.warning("an interpreter worker was lost (wait status %s) %s", status, reason)
+            if call.losses >= _ATTEMPTS:
+                message = f"the worker process was lost twice {reason}".strip()
+                self._finish(call, ToolResult("infrastructure", "lost", message))
+                return
+        self._queue.appendleft(call)
+
+
+# ------------------------------------------------------------------ one pool for a process
+
+_SHARED: dict[tuple[int, int, Limits], InterpreterPool] = {}
+_SHARED_LOCK = threading.Lock()
+
+
+def shared_pool(workers: int = 1, limits: Limits | None = None) -> InterpreterPool:
+    """The pool of this process for these arguments, started at the first call and closed at exit.
+
+    Environments share it, so that many of them need no more processes than one. A process forked from this one
+    gets its own. Raises ConfigError for a bad argument.
+    """
+    limits = Limits() if limits is None else limits
+    key = (os.getpid(), workers, limits)
+    with _SHARED_LOCK:
+        pool = _SHARED.get(key)
+        if pool is None or pool._closed:
+            pool = _SHARED[key] = InterpreterPool(workers, limits)
+        return pool
+
+
+def _close_shared() -> None:
+    for (owner, _, _), pool in list(_SHARED.items()):
+        if owner == os.getpid():
+            pool.close()
+
+
+def _after_fork() -> None:
+    global _SHARED_LOCK
+    _SHARED_LOCK = threading.Lock()
+    for pool in list(_POOLS):
+        if not pool._closed:
+            pool._forget()
+
+
+atexit.register(_close_shared)
+os.register_at_fork(after_in_child=_after_fork)
+
+__all__ = ["Callable", "InterpreterPool", "Pending", "PoolStats", "shared_pool"]

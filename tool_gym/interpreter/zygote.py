@@ -1,0 +1,139 @@
+"""The process that workers are forked from, and what a worker does.
+
+The zygote is started fresh, imports everything once, and never runs a program that matters. Forking it takes a
+millisecond and inherits nothing of the trainer: no heap, no threads, no descriptors, no environment.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+from typing import NoReturn
+
+from . import hardening
+from .limits import Limits
+from .session import Session, prepare
+from .wire import CONTROL, HEADER, encode_reply, read_request, write_all
+
+_MAX_CALLS = 5000
+_MAX_GROWTH_KIB = 128 << 10
+
+# Run once before forking, so that workers start with warm code: CPython specialises what it has seen.
+_WARM_UP = (
+    ("(((3+4)*2)-1)%10", True),
+    ("x = 3\ny = x * 4 + 2\nprint(y, y // 3 > 1)", False),
+    ("total = 0\nfor i in range(20):\n    total += i ** 2 % 7\nprint(f'{total:.2f}')", False),
+    ("def f(n):\n    return 1 if n < 2 else n * f(n - 1)\n[f(n) for n in range(6)]", True),
+    ("class A:\n    def __init__(self):\n        self.x = {'k': [1]}\nA().x['k'].append('a'.upper())", True),
+    ("import math\nmath.sqrt(16)", True),
+    ("1 / 0", False),
+    ("(", False),
+    ("().__class__", False),
+)
+
+
+def _serve(descriptor: int, limits: Limits) -> None:
+    """A worker's life: confine itself, say so, then answer requests until one of them is the last."""
+    layers = hardening.confine(limits.memory_bytes)
+    session = Session(limits)
+    write_all(descriptor, encode_reply([os.getpid(), layers]))
+    heaviest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss + _MAX_GROWTH_KIB
+    served = 0
+    while (request := read_request(descriptor)) is not None:
+        sources, inputs, echo = request
+        for source in sources:
+            # Processor time, whatever the host does: the default action of the signal ends the process.
+            signal.setitimer(signal.ITIMER_PROF, limits.wall_seconds + 1.0)
+            record = session.run(source, inputs, echo)
+            served += 1
+            grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > heaviest
+            last = session.tainted or grown or served >= _MAX_CALLS
+            write_all(descriptor, encode_reply([*record, last]))
+            if last:
+                return
+
+
+def _worker(descriptor: int, limits: Limits, parent: int) -> NoReturn:
+    """Runs in the forked child, and never returns into the zygote."""
+    status = 70
+    try:
+        os.setpgid(0, 0)
+        hardening.die_with_parent(parent)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPROF):
+            signal.signal(number, signal.SIG_DFL)
+        _serve(descriptor, limits)
+        status = 0
+    finally:
+        os._exit(status)
+
+
+class _Zygote:
+    """Starts and reaps workers as the pool asks."""
+
+    def __init__(self, control: socket.socket, limits: Limits) -> None:
+        self._control = control
+        self._limits = limits
+        self._workers: dict[int, int] = {}
+
+    def run(self) -> None:
+        """Serve the pool until it goes away; then end every worker."""
+        while True:
+            request, descriptors, _, _ = socket.recv_fds(self._control, CONTROL.size, 1)
+            if len(request) < CONTROL.size:
+                break
+            operation, number = CONTROL.unpack(request)
+            if operation == b"S":
+                self._start(number, descriptors[0])
+            else:
+                self._reap(number)
+        for number in list(self._workers):
+            self._end(number)
+
+    def _start(self, number: int, descriptor: int) -> None:
+        parent = os.getpid()
+        child = os.fork()
+        if child == 0:
+            self._control.close()
+            _worker(descriptor, self._limits, parent)
+        os.close(descriptor)
+        self._workers[number] = child
+
+    def _end(self, number: int) -> int:
+        """Kill a worker and what it may have started; its wait status says how it ended, if it had before."""
+        child = self._workers.pop(number)
+        for kill in (os.kill, os.killpg):
+            try:
+                kill(child, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                continue  # ended already, or not yet in a group of its own
+        return os.waitpid(child, 0)[1]
+
+    def _reap(self, number: int) -> None:
+        status = self._end(number) if number in self._workers else -1
+        report(self._control, {"number": number, "status": status})
+
+
+def report(control: socket.socket, message: dict[str, object]) -> None:
+    """Send a message to the pool."""
+    payload = json.dumps(message).encode("ascii")
+    control.sendall(HEADER.pack(len(payload)) + payload)
+
+
+def main(control: socket.socket, settings: dict[str, float]) -> None:
+    """Warm up, then serve. Called by ``worker.py``."""
+    limits = Limits(**settings)  # type: ignore[arg-type]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    hardening.deepen_stack()
+    sys.setrecursionlimit(1000)
+    warm = Session(Limits())
+    for source, echo in _WARM_UP:
+        warm.run(source, None, echo)
+    del warm
+    gc.collect()
+    prepare(base_depth=10)
+    _Zygote(control, limits).run()
