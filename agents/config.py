@@ -46,9 +46,9 @@ class EnvConfig:
     answers: Annotated[int | None, _short("answers")] = None
     """Number of possible answers, for tasks that have it: a guess is right once in so many. None: the task default."""
     difficulties: tuple[int, ...] | None = None
-    """Levels trained and evaluated on. None: all of the task's but the hardest."""
+    """Levels trained and evaluated on. None: the task's two easiest."""
     harder: int | None = None
-    """Level of `eval/accuracy_harder`: seen in the cold start, not in the training. None: the task's hardest."""
+    """Level of `eval/accuracy_harder`: seen in the cold start, not in the training. None: the next one up."""
     max_turns: int | None = None
     """Assistant turns an episode, the answering one included. None: as registered."""
 
@@ -112,13 +112,13 @@ class PolicyConfig:
 class SFTConfig:
     """The cold start: supervised training on demonstrations that teach the format, not the reasoning."""
 
-    steps: int = 350
+    steps: int = 450
     """Optimiser steps."""
-    batch: int = 128
+    batch: int = 64
     """Demonstrations a step."""
     demonstrations: int = 16384
     """Distinct demonstrations drawn; steps take them in keyed order, epoch after epoch."""
-    learning_rate: float = 2e-3
+    learning_rate: float = 3e-3
     """Peak rate of AdamW."""
     warmup: int = 50
     """Steps of linear warm-up; then linear decay to a tenth."""

@@ -19,6 +19,9 @@ from tool_gym import rng
 KEY_BLOCK = 32
 # A matrix product of fewer rows takes another kernel, with another order of summation.
 MIN_ROWS = 4
+# Both chosen by how fast the cold start learns to copy (docs/LOG.md).
+_ROTARY_BASE = 4000.0
+_INITIAL_SCALE = 0.7
 
 
 class Cache(NamedTuple):
@@ -92,9 +95,11 @@ class Block(nn.Module):
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary position embedding (Su et al. 2021): the two halves of the last axis are the coordinates of the planes."""
-    a, b = x.chunk(2, dim=-1)
-    return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+    """Rotary position embedding (Su et al. 2021): the two halves of the last axis are the coordinates of the planes.
+
+    ``cos`` and ``sin`` are as wide as x; the first half of ``sin`` is negated, so that the two halves swap in one go.
+    """
+    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
 
 
 class Policy(nn.Module):
@@ -127,12 +132,13 @@ class Policy(nn.Module):
         self.final_norm = Norm(config.width)
         self.unembedding = Linear(config.width, vocabulary)
         half = self.head_width // 2
-        angles = torch.arange(config.context)[:, None] * 1000.0 ** (-torch.arange(half) / half)
+        angles = torch.arange(config.context)[:, None] * _ROTARY_BASE ** (-torch.arange(half) / half)
+        cos, sin = angles.cos(), angles.sin()
         bias = torch.zeros(vocabulary)
         bias[list(forbidden_ids)] = -math.inf
         # Derived from the configuration, so not part of a checkpoint.
-        self.register_buffer("cos", angles.cos(), persistent=False)
-        self.register_buffer("sin", angles.sin(), persistent=False)
+        self.register_buffer("cos", torch.cat((cos, cos), dim=-1), persistent=False)
+        self.register_buffer("sin", torch.cat((-sin, sin), dim=-1), persistent=False)
         self.register_buffer("logit_bias", bias, persistent=False)
 
     @property
@@ -150,7 +156,7 @@ class Policy(nn.Module):
             if name.endswith("gain"):
                 nn.init.ones_(parameter)
                 continue
-            scale = 0.02 if "embedding" in name else parameter.shape[-1] ** -0.5
+            scale = 0.02 if "embedding" in name else _INITIAL_SCALE * parameter.shape[-1] ** -0.5
             if name.endswith(("attention_out.weight", "mlp_out.weight")):
                 scale *= residual
             draw = rng.generator(rng.key(seed, "initialisation", number)).normal(0.0, scale, tuple(parameter.shape))

@@ -53,8 +53,9 @@ class Setup:
         torch.set_num_threads(config.run.threads)
         env = _environment(config)
         levels = env.task.difficulties
-        harder = levels[-1] if config.env.harder is None else config.env.harder
-        difficulties = config.env.difficulties or tuple(k for k in levels if k != harder) or levels
+        difficulties = config.env.difficulties or levels[:2]
+        above = [level for level in levels if level > max(difficulties)]
+        harder = config.env.harder if config.env.harder is not None else min(above, default=max(levels))
         for name, chosen in (("env.difficulties", difficulties), ("env.harder", (harder,))):
             for level in chosen:
                 if level not in levels:

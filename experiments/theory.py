@@ -234,7 +234,8 @@ def choose(rule: str, episodes: Episodes, uniform_SPN: Floats) -> Bools:
     rank_SPN = ranks(np.where(right_SPN, POSITIVES_BY[rule](episodes, uniform_SPN), np.inf))
     # Negatives in rollout order: the first of them are as good a sample as any.
     negative_rank_SPN = np.cumsum(~right_SPN, axis=-1) - 1
-    return np.where(right_SPN, rank_SPN < kept_SP1, negative_rank_SPN < GROUP_SIZE - kept_SP1)
+    kept_SPN = np.where(right_SPN, rank_SPN < kept_SP1, negative_rank_SPN < GROUP_SIZE - kept_SP1)
+    return np.asarray(kept_SPN, dtype=bool)
 
 
 # Learning

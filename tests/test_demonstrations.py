@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from tool_gym import rng
 from tool_gym.episodes import Episodes, EpisodeSpec
 from tool_gym.errors import ConfigError, InfrastructureError, TaskError
+from tool_gym.interpreter import InterpreterPool
 from tool_gym.noise import IIDNoise, NoiseModel
 from tool_gym.tasks import Arithmetic, Problem
 from tool_gym.tasks.demonstrations import Demonstration, play_demonstrations, reference_qualities, sample_styles
-from tool_gym.tools import ToolResult
+from tool_gym.tasks.evaluator import trace
+from tool_gym.tools import ToolCall, ToolResult
 
 TASK = Arithmetic()
 PROBLEM = TASK.problem((3, 4, 2, 1), "+*-")
@@ -287,3 +289,55 @@ def test_bad_sizes_and_difficulties_are_refused(options):
     with pytest.raises(ConfigError) as caught:
         reference_qualities(TASK, ["python"], LocalPool(), **options)
     assert caught.value.field in options
+
+
+# -- with the real interpreter
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with InterpreterPool(workers=1) as pool:
+        yield pool
+
+
+def test_the_real_interpreter_plays_the_same_demonstrations(pool):
+    real, local = play_many(120, IIDNoise(0.3), pool), play_many(120, IIDNoise(0.3))
+    assert [one.turns for one in real] == [one.turns for one in local]
+    # Only the wording of an error may differ.
+    for ours, theirs in zip(real, local, strict=True):
+        assert [text.split(":")[0] for text in ours.observations] == [
+            text.split(":")[0] for text in theirs.observations
+        ]
+        assert [call.quality for call in ours.record.calls] == [call.quality for call in theirs.record.calls]
+
+
+def test_every_style_shows_what_it_is_meant_to_with_the_real_interpreter(pool):
+    for one in play_many(120, IIDNoise(0.0), pool):
+        outcomes = [call.result.kind or "ok" for call in one.record.calls]
+        expected = {"clean": ["ok"], "confused": ["ok"], "guess": [], "double_answer": ["ok"]}
+        expected |= {"slip_then_fix": ["SyntaxError", "ok"], "slip_then_guess": ["SyntaxError"]}
+        assert outcomes == expected[one.style]
+        right = one.style in ("clean", "slip_then_fix", "double_answer")
+        assert not right or (one.record.success and one.record.calls[-1].quality == 1.0)
+        assert all(len(text) <= len("<error></error>") + 24 for text in one.observations)
+
+
+@pytest.mark.parametrize(
+    "code", ["(((3+4)*2)-1", "x = 3 +* 4", " 3+4", "\tprint(3+4)", "3+4\n  5", "(3+4", "1" * 30_000, "__x__ = 3+4"]
+)
+def test_what_the_real_interpreter_rejects_has_no_quality(pool, code):
+    result = pool.run(code, echo=True)
+    assert not result.ok
+    assert TASK.reasoning_quality(PROBLEM, [(ToolCall("python", code), result)]) == 0.0
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["(3+4)*2-1", "x = 3+4\nx *= 2\nx -= 1\nprint(x)", "\n(3+4)*2-1\n", "print((3+4)*2-1, end='')", "x = (3+4)*2; x-1"],
+)
+def test_the_evaluator_sees_the_value_that_the_real_interpreter_shows(pool, code):
+    result = pool.run(code, echo=True)
+    traced = trace(code, 10)
+    assert traced is not None
+    assert result.output.strip() == str(traced.shown)
+    assert TASK.reasoning_quality(PROBLEM, [(ToolCall("python", code), result)]) == 1.0

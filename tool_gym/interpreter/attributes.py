@@ -15,11 +15,11 @@ from collections.abc import Callable
 from typing import Any
 
 from .guards import (
+    MAKING,
     STANDINS,
     Standin,
     charge_search,
     checked,
-    consumed,
     double_starred,
     take_all,
 )
@@ -62,14 +62,24 @@ def expect(value: Any, kind: type, method: str) -> None:
 def _linear(kind: type, name: str) -> Callable[..., Any]:
     """A method of strings whose work and result are linear in the string."""
     native = getattr(kind, name)
+    quadratic = name in _QUADRATIC
 
     def method(self: Any, *arguments: Any) -> Any:
         expect(self, kind, name)
         METER.charge(1 + (len(self) >> (CHARS_PER_STEP_SHIFT - 1)))
+        for argument in arguments:
+            if isinstance(argument, tuple):
+                METER.charge(len(argument))
+            elif quadratic and type(argument) is kind:
+                METER.charge((len(self) * len(argument)) >> CHARS_PER_STEP_SHIFT)
         return native(self, *arguments)
 
     method.__name__ = name
     return method
+
+
+_QUADRATIC: frozenset[str] = frozenset({"lstrip", "rfind", "rindex", "rpartition", "rstrip", "strip"})
+"""Methods whose native code may look at each character of the argument for each of the string."""
 
 
 def _splitting(name: str) -> Callable[..., Any]:
@@ -79,6 +89,8 @@ def _splitting(name: str) -> Callable[..., Any]:
     def method(self: Any, sep: Any = None, maxsplit: Any = -1) -> list[str]:
         expect(self, str, name)
         METER.charge(1 + (len(self) >> (CHARS_PER_STEP_SHIFT - 2)))
+        if name == "rsplit" and type(sep) is str:
+            METER.charge((len(self) * len(sep)) >> CHARS_PER_STEP_SHIFT)
         if type(maxsplit) is not int:
             raise TypeError("maxsplit must be an integer")
         bound = METER.items if maxsplit < 0 else min(maxsplit, METER.items)
@@ -162,7 +174,7 @@ def _translated(self: Any, table: Any) -> str:
 def _maketrans(*arguments: Any) -> dict[int, Any]:
     for argument in arguments:
         METER.charge(len(argument) >> 2 if type(argument) in (str, dict) else 1)
-    return str.maketrans(*arguments)  # type: ignore[no-any-return]
+    return str.maketrans(*arguments)
 
 
 _CODECS = {"utf-8", "utf-16", "utf-32", "ascii", "latin-1", "iso-8859-1", "us-ascii", "utf-16-le", "utf-16-be"}
@@ -357,7 +369,7 @@ def _shifting(kind: type, name: str) -> Callable[..., Any]:
 
     def method(self: Any, *arguments: Any) -> Any:
         expect(self, kind, name)
-        METER.charge(1 + (len(self) >> 6))
+        METER.charge(1 + (len(self) >> 6) + (MAKING.get(kind, 0) if name == "copy" else 0))
         if len(self) > METER.items:
             METER.too_big(f"a container of more than {METER.items} items")
         return native(self, *arguments)
@@ -525,6 +537,7 @@ def _update(kind: type) -> Callable[..., Any]:
 def _fromkeys(kind: type) -> Callable[..., Any]:
     def fromkeys(keys: Any, value: Any = None) -> Any:
         items = take_all(keys)
+        METER.charge((len(items) >> 1) + MAKING.get(kind, 0))
         for key in items:
             check_key(key)
         return kind.fromkeys(items, value)  # type: ignore[attr-defined]
@@ -552,6 +565,9 @@ FIELDS[collections.defaultdict] = frozenset({"default_factory"})
 def count_into(counter: Any, source: Any, sign: int) -> None:
     """``Counter.update`` and ``subtract``: adds what ``source`` counts, or one for each of its items."""
     if type(source) in MAPPINGS:
+        if sign > 0 and not counter:
+            counter.update(dict(mapping_pairs(source)))
+            return
         for key, count in mapping_pairs(source):
             counter[key] = checked(counter.get(key, 0) + sign * count)
         return
@@ -737,11 +753,19 @@ def _missing(value: Any, name: str) -> Any:
     raise AttributeError(f"{class_name(type(value))!r} object has no attribute {name!r}")
 
 
+def _unless_withheld(found: Any, name: str) -> Any:
+    if found is WITHHELD:
+        METER.refuse(f"the attribute {name!r}")
+    return found
+
+
 def _instance_attribute(value: Any, name: str) -> Any:
     """An attribute of an instance of a program's class: one that the program made, or an allowed one of its base."""
-    for kind in type(value).__mro__:
+    kinds = type(value).__mro__
+    METER.charge(len(kinds) >> 2)
+    for kind in kinds:
         if type(kind) is GuestMeta and name in kind.__dict__:
-            return getattr(value, name)
+            return _unless_withheld(getattr(value, name), name)
     own = object.__getattribute__(value, "__dict__")
     if name in own:
         return own[name]
@@ -750,22 +774,14 @@ def _instance_attribute(value: Any, name: str) -> Any:
         if found is WITHHELD:
             METER.refuse(f"the attribute {name!r} of exceptions")
         return found
-    for kind in type(value).__mro__:
-        reader = INHERITED.get(kind)
-        if reader is not None:
-            return reader(value, name)
     raise AttributeError(f"{class_name(type(value))!r} object has no attribute {name!r}")
-
-
-INHERITED: dict[type, Callable[[Any, str], Any]] = {}
-"""How instances of a program's class read attributes of a trusted base class."""
 
 
 def _class_attribute(value: Any, name: str) -> Any:
     """An attribute of a program's class itself."""
     for kind in value.__mro__:
         if type(kind) is GuestMeta and name in kind.__dict__:
-            return getattr(value, name)
+            return _unless_withheld(getattr(value, name), name)
     if hasattr(type, name):
         METER.refuse(f"the attribute {name!r} of classes")
     raise AttributeError(f"type object {class_name(value)!r} has no attribute {name!r}")
@@ -868,6 +884,3 @@ def _no_construction(kind: type) -> Callable[..., Any]:
         raise TypeError(f"cannot create '{class_name(kind)}' instances")
 
     return construct
-
-
-__all__ = ["FIELDS", "INHERITED", "METHODS", "READERS", "WITHHELD", "consumed", "read_attribute"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import collections
 import fractions
 import itertools
-import math
 import operator
 import sys
 import types
@@ -25,7 +24,6 @@ from .values import (
     SETS,
     VIEWS,
     GuestMeta,
-    braces,
     check_key,
     class_name,
     ordered,
@@ -57,6 +55,14 @@ class Standin:
     def __call__(self, *arguments: Any, **names: Any) -> Any:
         return self.construct(*arguments, **names)
 
+
+MAKING: dict[type, int] = {
+    collections.deque: 40,
+    collections.OrderedDict: 10,
+    collections.defaultdict: 10,
+    collections.Counter: 10,
+}
+"""Steps for making one. A deque is released recursively, so this also bounds how deep a program can nest them."""
 
 STANDINS: dict[type, Standin] = {}
 """The stand-in of each built-in type: what ``type(x)`` answers."""
@@ -133,9 +139,9 @@ def add(a: Any, b: Any) -> Any:
         if type(b) is kind:
             METER.check_characters(len(a) + len(b))
         return a + b
-    if (kind is list or kind is tuple or kind is collections.deque) and type(b) is kind:
-        METER.check_items(len(a) + len(b))
-    elif kind in MAPPINGS and type(b) in MAPPINGS:
+    joined = (kind is list or kind is tuple or kind is collections.deque) and type(b) is kind
+    if joined or (kind in MAPPINGS and type(b) in MAPPINGS):
+        METER.charge(MAKING.get(kind, 0))
         METER.check_items(len(a) + len(b))
     elif kind is Fraction or type(b) is Fraction:
         _charge_fractions(a, b)
@@ -195,8 +201,10 @@ def mul(a: Any, b: Any) -> Any:
             _charge_product(a, b)
         return a * b
     if kind in _REPEATED:
+        METER.charge(MAKING.get(kind, 0))
         _repeat(a, b)
     elif other in _REPEATED:
+        METER.charge(MAKING.get(other, 0))
         _repeat(b, a)
     elif kind is Fraction or other is Fraction:
         _charge_fractions(a, b)
@@ -271,6 +279,27 @@ def lshift(a: Any, b: Any) -> Any:
     if type(a) is int and type(b) is int and b > 0 and a:
         METER.check_bits(a.bit_length() + b)
     return checked(a << b)
+
+
+def rshift(a: Any, b: Any) -> Any:
+    """``a >> b``"""
+    if type(a) is int and not -BIG < a < BIG:
+        METER.charge(a.bit_length() >> 11)
+    return a >> b
+
+
+def negated(value: Any) -> Any:
+    """``-value``"""
+    if type(value) is int and not -BIG < value < BIG:
+        METER.charge(value.bit_length() >> 11)
+    return -value
+
+
+def inverted(value: Any) -> Any:
+    """``~value``"""
+    if type(value) is int and not -BIG < value < BIG:
+        METER.charge(value.bit_length() >> 11)
+    return ~value
 
 
 def _set_operation(operation: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
@@ -438,27 +467,25 @@ def lacks(needle: Any, items: Any) -> bool:
 
 # ------------------------------------------------------------------ iteration
 
-_REMAINING: frozenset[type] = frozenset(
-    type(iter(sample))
-    for sample in (
-        [],
-        (),
-        "",
-        "\u0101",
-        b"",
-        range(0),
-        range(1 << 70),
-        {},
-        {}.keys(),
-        {}.values(),
-        {}.items(),
-        set(),
-        collections.deque(),
-        collections.OrderedDict(),
-        collections.OrderedDict().items(),
-        collections.OrderedDict().values(),
-    )
+_SAMPLES: tuple[Any, ...] = (
+    [],
+    (),
+    "",
+    "\u0101",
+    b"",
+    range(0),
+    range(1 << 70),
+    {},
+    {}.keys(),
+    {}.values(),
+    {}.items(),
+    set(),
+    collections.deque(),
+    collections.OrderedDict(),
+    collections.OrderedDict().items(),
+    collections.OrderedDict().values(),
 )
+_REMAINING: frozenset[type] = frozenset(type(iter(sample)) for sample in _SAMPLES)
 """Native iterators whose length hint says what is left."""
 _NATIVE: frozenset[type] = (
     frozenset({list, tuple, str, bytes, range, collections.deque, types.GeneratorType}) | MAPPINGS | VIEWS | _REMAINING
@@ -585,11 +612,9 @@ def getitem(container: Any, key: Any) -> Any:
     """``container[key]``"""
     kind = type(container)
     if kind is list or kind is tuple or kind is str or kind is range or kind is bytes:
-        if type(key) is slice:
-            if kind is str or kind is bytes:
-                METER.check_characters(len(container))
-            elif kind is not range:
-                METER.check_items(len(container))
+        if type(key) is slice and kind is not range:
+            count = len(range(*key.indices(len(container))))
+            METER.charge(count >> (CHARS_PER_STEP_SHIFT if kind is str or kind is bytes else ITEMS_PER_STEP_SHIFT))
         return container[key]
     if kind in MAPPINGS:
         check_key(key)
@@ -628,11 +653,12 @@ class _SliceTarget:
 
     def __setitem__(self, part: slice, values: Any) -> None:
         values = take_all(values)
-        METER.check_items(len(self._items) + len(values))
+        METER.cap_items(len(self._items) + len(values))
+        METER.charge(len(self._items) >> 6)
         self._items[part] = values
 
     def __delitem__(self, part: slice) -> None:
-        METER.check_items(len(self._items))
+        METER.charge(len(self._items) >> 6)
         del self._items[part]
 
 
@@ -692,7 +718,8 @@ def make_class(name: str, bases: tuple[Any, ...], namespace: dict[str, Any], **k
             real.append(CLASS_BASES[type(base)](base, namespace))
         else:
             METER.refuse(f"a class derived from {_thing(base)}")
-    METER.charge(sum(len(base.__mro__) for base in real) << 1)
+    # CPython walks the whole resolution order for each slot of the new class.
+    METER.charge(sum(len(base.__mro__) for base in real) << 5)
     members = {
         key: member for key, member in namespace.items() if key not in _COMPILER_NAMES and not key.startswith("_tmp")
     }
@@ -759,6 +786,9 @@ HOOKS: dict[str, Any] = {
     "_mod_": mod,
     "_pow_": power,
     "_lshift_": lshift,
+    "_rshift_": rshift,
+    "_neg_": negated,
+    "_invert_": inverted,
     "_or_": bit_or,
     "_and_": bit_and,
     "_xor_": bit_xor,
@@ -770,7 +800,7 @@ HOOKS: dict[str, Any] = {
     "_imod_": inplace(operator.imod, mod),
     "_ipow_": inplace(operator.ipow, power),
     "_ilshift_": inplace(operator.ilshift, lshift),
-    "_irshift_": inplace(operator.irshift, operator.rshift),
+    "_irshift_": inplace(operator.irshift, rshift),
     "_ior_": inplace(operator.ior, bit_or),
     "_iand_": inplace(operator.iand, bit_and),
     "_ixor_": inplace(operator.ixor, bit_xor),
@@ -799,5 +829,3 @@ HOOKS: dict[str, Any] = {
     "__metaclass__": make_class,
 }
 """Name in rewritten programs: hook. Programs cannot write these names."""
-
-__all__ = ["CLASS_BASES", "HOOKS", "ITEM_GETTERS", "STANDINS", "Standin", "braces", "divided", "math"]

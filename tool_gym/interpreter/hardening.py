@@ -29,16 +29,13 @@ _SYSCALLS: dict[str, tuple[int, tuple[int, ...]]] = {
         # read write close fstat lseek poll mmap mprotect munmap brk rt_sigaction rt_sigprocmask rt_sigreturn
         # sched_yield mremap madvise setitimer getpid exit getrusage sigaltstack gettid futex restart_syscall
         # clock_gettime exit_group getrandom
-        (
-            (0, 1, 3, 5, 8, 7, 9, 10, 11, 12, 13, 14, 15, 24, 25, 28, 38, 39, 60, 98, 131, 186, 202, 219, 228, 231)
-            + (318,)
-        ),
+        (0, 1, 3, 5, 8, 7, 9, 10, 11, 12, 13, 14, 15, 24, 25, 28, 38, 39, 60, 98, 131, 186, 202, 219, 228, 231, 318),
     ),
     "aarch64": (
         0xC00000B7,
         (
-            (63, 64, 57, 80, 62, 73, 222, 226, 215, 214, 134, 135, 139, 124, 216, 233, 103, 172, 93, 165, 132, 178)
-            + (98, 128, 113, 94, 278)
+            *(63, 64, 57, 80, 62, 73, 222, 226, 215, 214, 134, 135, 139, 124, 216, 233, 103, 172, 93, 165, 132, 178),
+            *(98, 128, 113, 94, 278),
         ),
     ),
 }

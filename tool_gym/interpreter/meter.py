@@ -8,6 +8,7 @@ it swallowed by a finaliser, but cannot go on from there.
 from __future__ import annotations
 
 import sys
+from types import FrameType
 from typing import NoReturn
 
 from .limits import Limits
@@ -30,11 +31,11 @@ class Stop(BaseException):
 
 def program_line() -> int:
     """Line of the program that is executing now, 0 if none is."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_filename == PROGRAM:
             return frame.f_lineno or 0
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return 0
 
 
@@ -138,7 +139,7 @@ class Meter:
         self.verdict: tuple[str, str, str] | None = None
         self.output = Output(limits.output_chars)
         self.random: object | None = None
-        self.big_keys: dict[int, int] = {}
+        self.big_keys: dict[int, set[str]] = {}
         self._forged: list[BaseException] = []
         self._serials: dict[int, tuple[int, object]] = {}
         self._open = True
@@ -183,6 +184,11 @@ class Meter:
     def too_big(self, message: str) -> NoReturn:
         """End the call: it asks for more memory than a value may have."""
         self.stop("limit", "memory", message)
+
+    def cap_items(self, count: int) -> None:
+        """A container is about to have ``count`` items: check it against the cap."""
+        if count > self.items:
+            self.too_big(f"a container of {count} items (at most {self.items})")
 
     def check_items(self, count: int) -> None:
         """A container of ``count`` items is about to be made: check it against the cap and charge for it."""

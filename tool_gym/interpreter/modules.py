@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -31,7 +32,7 @@ class Module:
 def _attribute(module: Module, name: str) -> Any:
     if name in module.exports:
         return module.exports[name]
-    if name in module.withheld:
+    if name in module.withheld or name in sys.stdlib_module_names:
         METER.refuse(f"{module.name}.{name}")
     raise AttributeError(f"module '{module.name}' has no attribute '{name}'")
 
@@ -146,13 +147,31 @@ def _dist(p: Any, q: Any) -> float:
 
 
 _MATH_NATIVE = (
-    "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh degrees e erf erfc exp exp2 expm1 fabs floor "
-    "fmod frexp gamma hypot inf isclose isfinite isinf isnan ldexp lgamma log log10 log1p log2 modf nan nextafter pi "
-    "pow radians remainder sin sinh sqrt tan tanh tau trunc ulp"
-).split()
+    "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh degrees e erf erfc exp exp2 expm1 "
+    "fabs floor fmod frexp gamma hypot inf isclose isfinite isinf isnan ldexp lgamma log log10 log1p log2 "
+    "modf nan nextafter pi pow radians remainder sin sinh sqrt tan tanh tau trunc ulp"
+)
+
+
+def _of_numbers(name: str) -> Any:
+    """A function of the module as it is, but that big integers are charged for; a constant."""
+    native = getattr(math, name)
+    if not callable(native):
+        return native
+
+    def function(*values: Any, **names: Any) -> Any:
+        for value in values:
+            if type(value) is int and not -BIG < value < BIG:
+                METER.charge(value.bit_length() >> 10)
+        return native(*values, **names)
+
+    function.__name__ = name
+    return function
+
+
 define(
     "math",
-    {name: getattr(math, name) for name in _MATH_NATIVE}
+    {name: _of_numbers(name) for name in _MATH_NATIVE.split()}
     | {
         "comb": _comb,
         "dist": _dist,

@@ -11,12 +11,12 @@ Everything here runs in a worker: compiling hostile source can exhaust or crash 
 from __future__ import annotations
 
 import ast
+import unicodedata
 from collections.abc import Callable
 from types import CodeType
 from typing import Any, NamedTuple
 
-from RestrictedPython import RestrictingNodeTransformer
-from RestrictedPython.transformer import INSPECT_ATTRIBUTES
+from RestrictedPython.transformer import INSPECT_ATTRIBUTES, RestrictingNodeTransformer
 
 from .guards import SPECIAL_METHODS
 from .meter import PROGRAM
@@ -51,7 +51,7 @@ _BINARY: dict[type[ast.operator], tuple[str, str]] = {
     ast.Mod: ("_mod_", "_imod_"),
     ast.Pow: ("_pow_", "_ipow_"),
     ast.LShift: ("_lshift_", "_ilshift_"),
-    ast.RShift: ("", "_irshift_"),
+    ast.RShift: ("_rshift_", "_irshift_"),
     ast.BitOr: ("_or_", "_ior_"),
     ast.BitAnd: ("_and_", "_iand_"),
     ast.BitXor: ("_xor_", "_ixor_"),
@@ -95,7 +95,7 @@ def _number(node: ast.expr) -> bool:
     return type(node) is ast.Constant and type(node.value) in (int, float, bool, type(None))
 
 
-class GuestPolicy(RestrictingNodeTransformer):  # type: ignore[misc]
+class GuestPolicy(RestrictingNodeTransformer):
     """RestrictedPython's transformer with steps, size checks and the everyday Python that it leaves out."""
 
     def __init__(self, echo: bool = False) -> None:
@@ -121,10 +121,7 @@ class GuestPolicy(RestrictingNodeTransformer):  # type: ignore[misc]
         visitor = self._visitors.get(kind)
         if visitor is None:
             visitor = self._visitors[kind] = getattr(self, f"visit_{kind.__name__}", self.generic_visit)
-        if isinstance(node, _BLOCKS):
-            result = self._visit_block(node, visitor)
-        else:
-            result = visitor(node)
+        result = self._visit_block(node, visitor) if isinstance(node, _BLOCKS) else visitor(node)
         self._depth -= 1
         return result
 
@@ -270,8 +267,10 @@ class GuestPolicy(RestrictingNodeTransformer):  # type: ignore[misc]
 
     def _plain_key(self, key: ast.expr) -> bool:
         """Whether a key needs no check: a short literal."""
-        return type(key) is ast.Constant and type(key.value) in (str, int, float, bool) and (
-            type(key.value) is not int or key.value.bit_length() < 61
+        return (
+            type(key) is ast.Constant
+            and type(key.value) in (str, int, float, bool)
+            and (type(key.value) is not int or key.value.bit_length() < 61)
         )
 
     def _checked_key(self, key: ast.expr) -> ast.expr:
@@ -323,6 +322,13 @@ class GuestPolicy(RestrictingNodeTransformer):  # type: ignore[misc]
         if not hook:
             return node
         return self._call(hook, [node.left, node.right], node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
+        if _literal_bits(node) is not None:
+            return node
+        node.operand = self.visit(node.operand)
+        hook = {ast.USub: "_neg_", ast.Invert: "_invert_"}.get(type(node.op))
+        return node if hook is None else self._call(hook, [node.operand], node)
 
     def visit_Compare(self, node: ast.Compare) -> Any:
         easy = [_number(node.left)] + [_number(item) for item in node.comparators]
@@ -405,7 +411,7 @@ class GuestPolicy(RestrictingNodeTransformer):  # type: ignore[misc]
             self.not_allowed(node)
             return node
         target = node.target
-        if type(target) is ast.Name:
+        if isinstance(target, ast.Name):
             self.visit(target)
             call = self._call(hooks[1], [self._name(target.id, node), self.visit(node.value)], node)
             return self._assign(target, call, node)
@@ -466,6 +472,8 @@ class GuestPolicy(RestrictingNodeTransformer):  # type: ignore[misc]
         return node
 
     def visit_comprehension(self, node: ast.comprehension) -> Any:
+        if node.is_async:
+            self.error(node.iter, "async comprehensions")
         self.node_contents_visit(node)
         self._iterated(node)
         node.ifs.insert(0, self._call("_step_", [], node.iter))
@@ -535,7 +543,7 @@ class GuestPolicy(RestrictingNodeTransformer):  # type: ignore[misc]
     # -- functions, classes, imports
 
     def visit_arguments(self, node: ast.arguments) -> Any:
-        for argument in node.posonlyargs + node.args + node.kwonlyargs + [node.vararg, node.kwarg]:  # type: ignore[list-item]
+        for argument in node.posonlyargs + node.args + node.kwonlyargs + [node.vararg, node.kwarg]:
             if argument is not None:
                 argument.annotation = None
                 self.check_name(argument, argument.arg)
@@ -610,6 +618,8 @@ class GuestPolicy(RestrictingNodeTransformer):  # type: ignore[misc]
 
 def _syntax_error(error: SyntaxError) -> Rejected:
     reason = error.msg or "invalid syntax"
+    if reason.startswith("invalid character '") and unicodedata.normalize("NFKC", reason[19:20]) == "_":
+        return Rejected("refused", "PolicyError", f"line {error.lineno or 1}: a character that stands for '_'")
     return Rejected("error", type(error).__name__, f"line {error.lineno or 1}: {reason}")
 
 

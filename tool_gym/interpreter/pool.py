@@ -23,7 +23,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from types import TracebackType
 from typing import Any
@@ -110,7 +110,9 @@ def _copy_input(name: str, value: Any, depth: int, count: list[int]) -> Any:
             _copy_input(name, key, depth + 1, count): _copy_input(name, item, depth + 1, count)
             for key, item in value.items()
         }
-    raise ConfigError(f"inputs[{name!r}]", value, "None, bool, int, float, str, bytes, and lists, tuples, dicts of them")
+    raise ConfigError(
+        f"inputs[{name!r}]", value, "None, bool, int, float, str, bytes, and lists, tuples, dicts of them"
+    )
 
 
 def _encode_inputs(inputs: Mapping[str, Any] | None) -> bytes | None:
@@ -206,7 +208,7 @@ class _Zygote:
         return ours
 
     def reap(self, number: int) -> int | None:
-        """Kill a worker if it lives; its wait status. Raises OSError, with the reason if there is one, without zygote."""
+        """Kill a worker if it lives; its wait status. Raises OSError, with the reason, if the zygote is gone."""
         self._control.sendall(CONTROL.pack(b"R", number))
         while True:
             message = self._receive()
@@ -698,5 +700,3 @@ def _after_fork() -> None:
 
 atexit.register(_close_shared)
 os.register_at_fork(after_in_child=_after_fork)
-
-__all__ = ["Callable", "InterpreterPool", "Pending", "PoolStats", "shared_pool"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import builtins
 import collections
 import fractions
-import sys
 import types
 from collections.abc import Iterator
 from typing import Any
 
+from . import facades as facades  # these two add to MODULES
+from . import regex as regex
 from .attributes import (
-    FIELDS,
     METHODS,
     _fromkeys,
     _maketrans,
@@ -26,6 +26,7 @@ from .attributes import (
 from .guards import (
     EXCEPTION_BASES,
     HOOKS,
+    MAKING,
     STANDINS,
     Standin,
     add,
@@ -33,7 +34,6 @@ from .guards import (
     consumed,
     counted,
     divided,
-    length,
     power,
     printed,
     take_all,
@@ -48,6 +48,7 @@ from .values import (
     GuestMeta,
     check_key,
     class_name,
+    register_text,
     special,
     to_ascii,
     to_format,
@@ -161,6 +162,8 @@ def _object() -> Any:
 def _type(*arguments: Any) -> Any:
     if len(arguments) != 1:
         METER.refuse("type() with other than one argument")
+    if type(arguments[0]) is Standin or isinstance(arguments[0], type):
+        return STANDINS[type]
     return standin_for(type(arguments[0]))
 
 
@@ -184,6 +187,7 @@ def _check_fraction_text(text: str) -> None:
 
 
 def _counter(source: Any = (), /, **names: Any) -> Any:
+    METER.charge(MAKING[collections.Counter])
     counter: collections.Counter[Any] = collections.Counter()
     count_into(counter, source, 1)
     count_into(counter, names, 1)
@@ -193,6 +197,7 @@ def _counter(source: Any = (), /, **names: Any) -> Any:
 def _defaultdict(factory: Any = None, source: Any = (), /, **names: Any) -> Any:
     if factory is not None and not callable(factory):
         raise TypeError("first argument must be callable or None")
+    METER.charge(MAKING[collections.defaultdict])
     result: collections.defaultdict[Any, Any] = collections.defaultdict(factory)
     result.update(mapping_pairs(source))
     result.update(names)
@@ -200,13 +205,18 @@ def _defaultdict(factory: Any = None, source: Any = (), /, **names: Any) -> Any:
 
 
 def _ordereddict(source: Any = (), /, **names: Any) -> Any:
+    METER.charge(MAKING[collections.OrderedDict])
     result = collections.OrderedDict(mapping_pairs(source))
     result.update(names)
     return result
 
 
 def _deque(items: Any = (), maxlen: Any = None) -> Any:
+    METER.charge(MAKING[collections.deque])
     return collections.deque(take_all(items), maxlen)
+
+
+register_text(Standin, lambda standin: f"<class '{standin.name}'>")
 
 
 def _standin(real: type, construct: Any, methods: dict[str, Any] | None = None) -> Standin:
@@ -287,14 +297,21 @@ def _sum(values: Any, start: Any = 0) -> Any:
     if type(start) is str:
         raise TypeError("sum() can't sum strings [use ''.join(seq) instead]")
     values = consumed(values)
-    kind = type(values)
-    if type(start) in (int, float) and kind is range:
-        return checked(sum(values, start)) if length(values) else start
+    if type(start) in (int, float) and (type(values) is range or _plain_numbers(values)):
+        return checked(sum(values, start))
     total = start
     for value in values:
         METER.left -= 1
         total = add(total, value)
     return total
+
+
+def _plain_numbers(values: Any) -> bool:
+    """Whether a sequence holds nothing but numbers that cost nothing to add."""
+    if type(values) is not list and type(values) is not tuple:
+        return False
+    kinds = set(map(type, values))
+    return kinds <= {int, float, bool} and (not values or (min(values) > -BIG and max(values) < BIG))
 
 
 def _extreme(native: Any, values: tuple[Any, ...], key: Any, default: Any) -> Any:
@@ -558,13 +575,13 @@ _DECORATORS: dict[str, Any] = {
 }
 _EXCEPTIONS = (
     "ArithmeticError AssertionError AttributeError BaseException EOFError Exception FloatingPointError "
-    "GeneratorExit ImportError IndexError KeyError KeyboardInterrupt LookupError MemoryError ModuleNotFoundError "
-    "NameError NotImplementedError OSError OverflowError RecursionError RuntimeError StopIteration SyntaxError "
-    "SystemExit TimeoutError TypeError UnboundLocalError UnicodeDecodeError UnicodeEncodeError UnicodeError "
-    "ValueError Warning ZeroDivisionError DeprecationWarning UserWarning RuntimeWarning IOError FileNotFoundError "
-    "PermissionError IndentationError"
-).split()
-ERRORS: dict[str, Any] = {name: getattr(builtins, name) for name in _EXCEPTIONS}
+    "GeneratorExit ImportError IndexError KeyError KeyboardInterrupt LookupError MemoryError "
+    "ModuleNotFoundError NameError NotImplementedError OSError OverflowError RecursionError RuntimeError "
+    "StopIteration SyntaxError SystemExit TimeoutError TypeError UnboundLocalError UnicodeDecodeError "
+    "UnicodeEncodeError UnicodeError ValueError Warning ZeroDivisionError DeprecationWarning UserWarning "
+    "RuntimeWarning IOError FileNotFoundError PermissionError IndentationError"
+)
+ERRORS: dict[str, Any] = {name: getattr(builtins, name) for name in _EXCEPTIONS.split()}
 EXCEPTION_BASES.update(kind for kind in ERRORS.values() if kind is not SyntaxError and kind is not IndentationError)
 
 WITHHELD_NAMES: frozenset[str] = frozenset(
@@ -581,6 +598,10 @@ WITHHELD_NAMES: frozenset[str] = frozenset(
     "license",
 }
 """Built-in names that programs may not use, unless they define them themselves."""
+
+for _name, _function in FUNCTIONS.items():
+    if isinstance(_function, types.FunctionType):
+        _function.__name__ = _name
 
 BUILTINS: dict[str, Any] = {
     **HOOKS,
@@ -629,6 +650,3 @@ def globals_of(inputs: dict[str, Any] | None) -> dict[str, Any]:
     if inputs:
         names.update(inputs)
     return names
-
-
-__all__ = ["BUILTINS", "FIELDS", "Iterator", "WITHHELD_NAMES", "globals_of", "intact", "sys", "types"]

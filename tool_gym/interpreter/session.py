@@ -6,12 +6,11 @@ import gc
 import marshal
 import sys
 import warnings
-from typing import Any
 
 from .limits import Limits
 from .meter import METER, PROGRAM, Stop
 from .policy import Program, Rejected, compile_program
-from .scope import ERRORS, globals_of, intact
+from .scope import globals_of, intact
 from .values import class_name, error_text, one_line
 
 Record = tuple[str, str, str, str, bool, int]
@@ -142,6 +141,3 @@ def prepare(base_depth: int = 0) -> None:
     gc.freeze()
     sys.unraisablehook = lambda _: None
     warnings.simplefilter("ignore")
-
-
-__all__ = ["ERRORS", "Record", "Session", "prepare"]

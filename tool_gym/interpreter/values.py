@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import collections
 import fractions
+import string
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from .meter import CHARS_PER_STEP_SHIFT, METER, encodable
+from .meter import CHARS_PER_STEP_SHIFT, METER, PROGRAM, encodable
 
 NoneType = type(None)
 HASH_MODULUS = (1 << 61) - 1
@@ -28,8 +29,9 @@ FAST_KEYS: frozenset[type] = frozenset({float, bool})
 SEQUENCES: frozenset[type] = frozenset({list, tuple, collections.deque})
 SETS: frozenset[type] = frozenset({set, frozenset})
 MAPPINGS: frozenset[type] = frozenset({dict, collections.OrderedDict, collections.defaultdict, collections.Counter})
+_EMPTY: tuple[dict[Any, Any], ...] = ({}, collections.OrderedDict())
 VIEWS: frozenset[type] = frozenset(
-    type(view) for kind in (dict, collections.OrderedDict) for view in (kind().keys(), kind().values(), kind().items())
+    type(view) for empty in _EMPTY for view in (empty.keys(), empty.values(), empty.items())
 )
 CONTAINERS = SEQUENCES | SETS | MAPPINGS | VIEWS
 
@@ -40,8 +42,6 @@ class GuestMeta(type):
 
 def guest_function(value: object) -> bool:
     """Whether ``value`` is a function that a program defined."""
-    from .meter import PROGRAM
-
     return type(value) is types.FunctionType and value.__code__.co_filename == PROGRAM
 
 
@@ -115,10 +115,10 @@ def _walk_key(key: object) -> bool:
             elif kind is str:
                 METER.charge(len(item) >> CHARS_PER_STEP_SHIFT)  # type: ignore[arg-type]
             elif kind not in SCALARS and kind is not bytes:
-                if type(kind) is GuestMeta and special(item, "__hash__") is not None:
-                    METER.charge(1)
-                else:
+                if type(kind) is not GuestMeta or special(item, "__hash__") is None:
                     METER.serial(item)
+                elif special(item, "__eq__") is None:
+                    collides = True  # its hash may be what it likes, and comparing runs no code that is counted
         if not deeper:
             return collides
         level = deeper
@@ -126,13 +126,28 @@ def _walk_key(key: object) -> bool:
 
 
 def _collide(key: object) -> None:
-    """Charge for a key whose hash other keys may share: as many steps as keys of that hash were used before."""
+    """Charge for a key whose hash other keys may share: as many steps as there are keys of that hash so far."""
     if type(key) is int and not -BIG < key < BIG:
         METER.charge(key.bit_length() >> 9)
-    value = hash(key)
-    seen = METER.big_keys
-    count = seen[value] = seen.get(value, 0) + 1
-    METER.charge(count)
+    tokens = METER.big_keys.setdefault(hash(key), set())
+    tokens.add(_token(key))
+    METER.charge(len(tokens))
+
+
+def _token(key: Any) -> str:
+    """A text that stands for a key and does not share its collisions."""
+    kind = type(key)
+    if kind is int:
+        return hex(key)
+    if kind is fractions.Fraction:
+        return f"{key.numerator:x}/{key.denominator:x}"
+    if kind is tuple:
+        return f"({','.join(map(_token, key))})"
+    if kind is frozenset:
+        return f"{{{','.join(sorted(map(_token, key)))}}}"
+    if kind is str or kind is bytes:
+        return str(hash(key))
+    return repr(key) if kind in SCALARS else f"#{METER.serial(key)}"
 
 
 # ------------------------------------------------------------------ a defined order for sets
@@ -337,7 +352,7 @@ _NESTED: dict[type, Callable[[_Renderer, Any], str]] = {
     collections.defaultdict: _defaultdict,
     collections.OrderedDict: _ordereddict,
     slice: _slice,
-    **{view: _view for view in VIEWS},
+    **dict.fromkeys(VIEWS, _view),
 }
 _ELLIPSES: dict[type, str] = {list: "[...]", tuple: "(...)", dict: "{...}"}
 
@@ -356,7 +371,8 @@ def _opaque(value: Any) -> str:
     if isinstance(value, type):
         return f"<class '{class_name(value)}'>"
     if type(value) is types.FunctionType:
-        return f"<function {value.__name__.strip('_')}>"
+        kind = "function" if guest_function(value) else "built-in function"
+        return f"<{kind} {value.__name__.strip('_')}>"
     if type(value) is types.MethodType:
         return f"<bound method {value.__func__.__name__.strip('_')}>"
     if type(value) is types.BuiltinFunctionType:
@@ -389,7 +405,7 @@ def to_str(value: Any) -> str:
             return _own_text("__str__", own(value))
         if special(value, "__repr__") is not None:
             return to_repr(value)
-    if isinstance(value, BaseException) and not isinstance(value, type):
+    if isinstance(value, BaseException):
         return error_text(value)
     return _Renderer().text(value)
 
@@ -464,6 +480,7 @@ def to_ascii(value: Any) -> str:
     return text.encode("ascii", "backslashreplace").decode("ascii")
 
 
+_FORMATTER = string.Formatter()
 _PERCENT_FLAGS = "#0- +"
 _PERCENT_KINDS = "diouxXeEfFgGcrsa%"
 
@@ -485,6 +502,7 @@ def _percent_number(text: str, at: int, take: Callable[[], Any]) -> tuple[str, i
 def percent(text: str, arguments: Any) -> str:
     """``text % arguments``. Raises TypeError and ValueError as Python does."""
     METER.check_characters(len(text))
+    METER.charge(4)
     mapping = arguments if type(arguments) in MAPPINGS else None
     values: Iterator[Any] = iter(arguments if type(arguments) is tuple else (arguments,))
     taken = 0
@@ -563,14 +581,12 @@ def braces(text: str, arguments: tuple[Any, ...], names: Mapping[str, Any], dept
 
     Raises ValueError, IndexError and KeyError as Python does.
     """
-    import _string
-
     if depth < 0:
         raise ValueError("Max string recursion exceeded")
     METER.check_characters(len(text))
     parts: list[str] = []
     size = automatic = 0
-    for literal, field, spec, conversion in _string.formatter_parser(text):
+    for literal, field, spec, conversion in _FORMATTER.parse(text):
         METER.charge(1)
         parts.append(literal)
         size += len(literal)
@@ -599,7 +615,7 @@ def _field_value(field: str, arguments: tuple[Any, ...], names: Mapping[str, Any
     if field.isdigit():
         index = int(field[:9])
         if index >= len(arguments):
-            raise IndexError("Replacement index {} out of range for positional args tuple".format(field[:9]))
+            raise IndexError(f"Replacement index {field[:9]} out of range for positional args tuple")
         return arguments[index]
     return names[field]
 

@@ -84,7 +84,7 @@ def write_all(descriptor: int, data: bytes) -> None:
 def decode_reply(payload: bytes, output_chars: int) -> Reply:
     """Check a reply field by field. Raises ProtocolError if anything about it is off."""
     try:
-        fields = json.loads(payload)
+        fields = json.loads(payload.decode("ascii"))
     except (ValueError, RecursionError):
         raise ProtocolError("a reply that is no JSON") from None
     if type(fields) is not list or tuple(type(field) for field in fields) != _FIELDS:

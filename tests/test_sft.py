@@ -1,0 +1,128 @@
+"""The cold start: what it shows, what it trains on, and that it is shared, cached and reproducible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from agents import coldstart, sft
+from agents.coldstart import cold_start
+from agents.config import Config, EnvConfig, PolicyConfig, RunConfig, SFTConfig
+from agents.setup import Setup
+from agents.tokenizer import BOS, END
+from tool_gym import rng
+from tool_gym.noise import NoNoise
+from tool_gym.tasks.demonstrations import play_demonstrations
+
+
+def tiny(tmp_path: Path, **run: object) -> Config:
+    return Config(
+        env=EnvConfig(answers=2),
+        policy=PolicyConfig(layers=1, width=16, heads=2, context=256),
+        sft=SFTConfig(steps=4, batch=8, demonstrations=64, warmup=2),
+        run=RunConfig(steps=2, runs_dir=str(tmp_path), **run),  # type: ignore[arg-type]
+    )
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> Iterator[Setup]:
+    opened = Setup.open(tiny(tmp_path))
+    yield opened
+    opened.close()
+
+
+def test_a_demonstration_trains_its_turns_and_their_ends_and_no_reply(setup: Setup) -> None:
+    task, tokenizer = setup.env.task, setup.tokenizer
+    problem = setup.problem(rng.key(0, "task"), setup.difficulties, "train")
+    for style in task.mixture:
+        (played,) = play_demonstrations(setup.episodes(NoNoise()), [problem], [style], rng.key(0, "cold_start", [7]))
+        tokens, written = sft.encode_demonstration(tokenizer, played)
+        own = [token for token, mine in zip(tokens, written, strict=True) if mine]
+        assert own == [token for turn in played.turns for token in [*tokenizer.encode(turn), END]]
+        assert own.count(END) == len(played.turns)
+        others = [token for token, mine in zip(tokens, written, strict=True) if not mine]
+        assert others[0] == BOS
+        assert tokenizer.decode(tokens) == problem.prompt + "".join(
+            turn + reply for turn, reply in zip(played.turns, played.observations, strict=True)
+        )
+        assert not set(own) & set(tokenizer.forbidden_ids)
+
+
+def test_the_loss_falls_and_only_what_is_written_counts(setup: Setup) -> None:
+    config = SFTConfig(steps=60, batch=16, demonstrations=128, warmup=5, learning_rate=1e-2)
+    examples = sft.demonstrate(
+        setup.env, setup.pool, setup.tokenizer, config, difficulties=(3,), seed=0, context=256
+    )
+    policy = setup.new_policy()
+    losses = sft.train(policy, examples, config, seed=0)
+    assert losses[0] == pytest.approx(np.log(len(setup.tokenizer)), rel=0.15)
+    assert losses[-1] < 0.7 * losses[0]
+    policy = setup.new_policy()
+    scrambled = examples.tokens_MT.copy()
+    # What follows a row's last written token is never seen by what is trained.
+    scrambled[np.arange(scrambled.shape[1]) >= examples.lengths_M[:, None]] = 5
+    assert sft.train(policy, sft.Examples(scrambled, examples.written_MT, examples.lengths_M), config, seed=0) == losses
+
+
+def test_the_learning_rate_warms_up_and_decays_to_a_tenth() -> None:
+    config = SFTConfig(steps=100, warmup=10, learning_rate=1e-3)
+    rates = [sft.learning_rate(config, step) for step in range(100)]
+    assert rates[0] == pytest.approx(1e-4)
+    assert max(rates) == pytest.approx(1e-3)
+    assert rates[-1] == pytest.approx(1e-4, rel=0.15)
+    assert all(a >= b for a, b in zip(rates[10:], rates[11:], strict=False))
+
+
+def test_a_seed_has_one_cold_start_shared_by_all_its_arms(tmp_path: Path) -> None:
+    made = []
+
+    def start(config: Config) -> coldstart.ColdStart:
+        setup = Setup.open(config)
+        try:
+            return cold_start(setup, lambda step, loss: made.append(step))
+        finally:
+            setup.close()
+
+    base = tiny(tmp_path)
+    first = start(base)
+    assert len(made) == 4
+    arms = (("algo.selector", "grpo"), ("noise.kind", "iid"), ("run.steps", 9), ("run.workers", 2), ("algo.epochs", 2))
+    for field, value in arms:
+        again = start(base.replace(**{field: value}))
+        assert len(made) == 4, field
+        assert all(torch.equal(first.weights[name], again.weights[name]) for name in first.weights)
+        assert np.array_equal(first.reference, again.reference)
+    other = start(base.replace(**{"run.seed": 1}))
+    assert len(made) == 8
+    assert any(not torch.equal(first.weights[name], other.weights[name]) for name in first.weights)
+
+
+def test_the_same_seed_makes_the_same_cold_start_bytes_and_damage_is_repaired(tmp_path: Path) -> None:
+    def start(folder: str, workers: int) -> Path:
+        config = tiny(tmp_path / folder, workers=workers)
+        setup = Setup.open(config)
+        try:
+            cold_start(setup)
+        finally:
+            setup.close()
+        (file,) = (tmp_path / folder / ".cache").glob("*.safetensors")
+        return file
+
+    one, two = start("a", 1), start("b", 2)
+    content = one.read_bytes()
+    assert one.name == two.name
+    assert content == two.read_bytes()
+    one.write_bytes(content[: len(content) // 2])
+    assert start("a", 1).read_bytes() == content
+    assert sorted(p.suffix for p in one.parent.iterdir()) == [".lock", ".safetensors"]
+
+
+def test_the_reference_holds_the_qualities_of_working_calls(setup: Setup) -> None:
+    reference = cold_start(setup).reference
+    assert 0 < len(reference) <= coldstart.REFERENCE_CALLS
+    assert (reference >= 0).all()
+    assert (reference <= 1).all()
