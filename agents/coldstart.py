@@ -30,7 +30,7 @@ from tool_gym.noise import NoNoise
 from tool_gym.tasks import base, demonstrations
 
 REFERENCE_CALLS = 4096
-_REFERENCE_EPISODES = 1024
+REFERENCE_EPISODES = 1024
 _REFERENCE_ROUNDS = 40
 
 
@@ -96,7 +96,7 @@ def measure_reference(setup: Setup, policy: Policy) -> npt.NDArray[np.float64]:
     episodes = setup.episodes(NoNoise())
     found = np.zeros(0)
     for part in range(_REFERENCE_ROUNDS):
-        index = np.arange(part * _REFERENCE_EPISODES, (part + 1) * _REFERENCE_EPISODES)
+        index = np.arange(part * REFERENCE_EPISODES, (part + 1) * REFERENCE_EPISODES)
         problem_keys = rng.key(config.run.seed, "reference", 0, index)
         problems = [setup.problem(key, setup.difficulties, "train") for key in problem_keys]
         specs = [EpisodeSpec(problem, 0) for problem in problems]
@@ -108,7 +108,7 @@ def measure_reference(setup: Setup, policy: Policy) -> npt.NDArray[np.float64]:
     if len(found):
         return found
     raise TaskError(
-        f"the cold-started policy made no working call in {_REFERENCE_ROUNDS * _REFERENCE_EPISODES} episodes: "
+        f"the cold-started policy made no working call in {_REFERENCE_ROUNDS * REFERENCE_EPISODES} episodes: "
         "train it longer (--sft.steps) or check the task's demonstrations"
     )
 

@@ -201,7 +201,7 @@ class AlgoConfig:
 class RunConfig:
     """Length, seed and files of a run."""
 
-    steps: Annotated[int, _short("steps")] = 160
+    steps: Annotated[int, _short("steps")] = 100
     """Updates of the policy."""
     seed: Annotated[int, _short("seed")] = 0
     """Everything random is keyed by it. Seeds 0 to 99 are for reports, 1000 and up for tuning."""

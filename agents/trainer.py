@@ -27,7 +27,7 @@ import torch
 
 from agents import checkpoint as checkpoints
 from agents.checkpoint import Checkpoint, write_text
-from agents.coldstart import ColdStart, cold_start
+from agents.coldstart import cold_start
 from agents.config import AlgoConfig, Config
 from agents.curves import plot_run
 from agents.evaluation import Evaluator
@@ -153,25 +153,27 @@ class Trainer:
         self.optimizer = torch.optim.AdamW(
             self.policy.parameters(), lr=config.algo.learning_rate, betas=_BETAS, weight_decay=0.0
         )
-        self.start: ColdStart | None = None
 
     def run(self, *, resume: bool) -> dict[str, Any]:
         """Train to the end, from the latest checkpoint with ``resume``; returns the summary."""
         try:
-            self.start = cold_start(self.setup, lambda n, loss: self.display.cold_start(n, self.config.sft.steps, loss))
-            self.policy.load_state_dict(self.start.weights)
-            self.noise = make_noise(self.config.noise, self.start.reference)
-            self.evaluator = Evaluator(self.setup, self.start.reference)
-            with torch.random.fork_rng(devices=[]):
-                if resume:
-                    self._restore(checkpoints.latest(self.folder / "checkpoints"))
-                else:
-                    self._begin()
-                while self.state.step < self.config.run.steps:
-                    self._step()
-                return self._finish()
+            self.prepare()
+            if resume:
+                self._restore(checkpoints.latest(self.folder / "checkpoints"))
+            else:
+                self.begin()
+            while self.state.step < self.config.run.steps:
+                self._step()
+            return self._finish()
         finally:
             self.setup.close()
+
+    def prepare(self) -> None:
+        """The cold start, and what depends on its reference."""
+        start = cold_start(self.setup, lambda n, loss: self.display.cold_start(n, self.config.sft.steps, loss))
+        self.policy.load_state_dict(start.weights)
+        self.noise = make_noise(self.config.noise, start.reference)
+        self.evaluator = Evaluator(self.setup, start.reference)
 
     def sample(self, step: int) -> TrajectoryBatch:
         """The candidates of a step, invalid ones too; with ``refill`` until enough groups are trainable."""
@@ -230,7 +232,7 @@ class Trainer:
         if step % config.run.checkpoint_every == 0 or step == config.run.steps:
             self._save()
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         """Step 0: the cold-started policy, evaluated and kept."""
         (self.folder / "checkpoints").mkdir()
         for name in ("metrics.jsonl", "trajectories.jsonl"):
@@ -320,12 +322,13 @@ class Trainer:
     def _finish(self) -> dict[str, Any]:
         """Test the last and the best policy, draw the curves, write the summary."""
         figures = {"last": self.evaluator(self.policy, "test")}
-        last_step = self.state.step
-        self.policy.load_state_dict(checkpoints.load(self.folder / "checkpoints" / _BEST).policy)
-        figures["best"] = self.evaluator(self.policy, "test")
+        figures["best"] = figures["last"]
+        if self.state.best_step != self.state.step:
+            self.policy.load_state_dict(checkpoints.load(self.folder / "checkpoints" / _BEST).policy)
+            figures["best"] = self.evaluator(self.policy, "test")
         test = {name: {key: _plain(value) for key, value in part.items()} for name, part in figures.items()}
         summary = {
-            "steps": last_step,
+            "steps": self.state.step,
             "best_step": self.state.best_step,
             "num_tokens": self.state.num_tokens,
             "steps_without_update": self.state.skipped,

@@ -161,9 +161,7 @@ def test_undefined_figures_are_nan_and_raise_no_warning() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.floats(0, 2), st.booleans()), max_size=25))
 def test_auroc_counts_pairs_within_groups(rows: list[tuple[int, float, bool]]) -> None:
-    group, score, label = (
-        np.array([row[i] for row in rows], dtype=kind) for i, kind in enumerate((int, float, bool))
-    )
+    group, score, label = (np.array([row[i] for row in rows], dtype=kind) for i, kind in enumerate((int, float, bool)))
     wins = [
         1.0 if score[a] > score[b] else 0.5 if score[a] == score[b] else 0.0
         for a in range(len(rows))

@@ -11,26 +11,18 @@ import torch
 
 from agents import coldstart, sft
 from agents.coldstart import cold_start
-from agents.config import Config, EnvConfig, PolicyConfig, RunConfig, SFTConfig
+from agents.config import Config, SFTConfig
 from agents.setup import Setup
 from agents.tokenizer import BOS, END
+from tests.tiny import tiny_config
 from tool_gym import rng
 from tool_gym.noise import NoNoise
 from tool_gym.tasks.demonstrations import play_demonstrations
 
 
-def tiny(tmp_path: Path, **run: object) -> Config:
-    return Config(
-        env=EnvConfig(answers=2),
-        policy=PolicyConfig(layers=1, width=16, heads=2, context=256),
-        sft=SFTConfig(steps=4, batch=8, demonstrations=64, warmup=2),
-        run=RunConfig(steps=2, runs_dir=str(tmp_path), **run),  # type: ignore[arg-type]
-    )
-
-
 @pytest.fixture
 def setup(tmp_path: Path) -> Iterator[Setup]:
-    opened = Setup.open(tiny(tmp_path))
+    opened = Setup.open(tiny_config(tmp_path))
     yield opened
     opened.close()
 
@@ -54,9 +46,7 @@ def test_a_demonstration_trains_its_turns_and_their_ends_and_no_reply(setup: Set
 
 def test_the_loss_falls_and_only_what_is_written_counts(setup: Setup) -> None:
     config = SFTConfig(steps=60, batch=16, demonstrations=128, warmup=5, learning_rate=1e-2)
-    examples = sft.demonstrate(
-        setup.env, setup.pool, setup.tokenizer, config, difficulties=(3,), seed=0, context=256
-    )
+    examples = sft.demonstrate(setup.env, setup.pool, setup.tokenizer, config, difficulties=(3,), seed=0, context=256)
     policy = setup.new_policy()
     losses = sft.train(policy, examples, config, seed=0)
     assert losses[0] == pytest.approx(np.log(len(setup.tokenizer)), rel=0.15)
@@ -87,23 +77,23 @@ def test_a_seed_has_one_cold_start_shared_by_all_its_arms(tmp_path: Path) -> Non
         finally:
             setup.close()
 
-    base = tiny(tmp_path)
+    base = tiny_config(tmp_path)
     first = start(base)
-    assert len(made) == 4
+    assert len(made) == 60
     arms = (("algo.selector", "grpo"), ("noise.kind", "iid"), ("run.steps", 9), ("run.workers", 2), ("algo.epochs", 2))
     for field, value in arms:
         again = start(base.replace(**{field: value}))
-        assert len(made) == 4, field
+        assert len(made) == 60, field
         assert all(torch.equal(first.weights[name], again.weights[name]) for name in first.weights)
         assert np.array_equal(first.reference, again.reference)
     other = start(base.replace(**{"run.seed": 1}))
-    assert len(made) == 8
+    assert len(made) == 120
     assert any(not torch.equal(first.weights[name], other.weights[name]) for name in first.weights)
 
 
 def test_the_same_seed_makes_the_same_cold_start_bytes_and_damage_is_repaired(tmp_path: Path) -> None:
     def start(folder: str, workers: int) -> Path:
-        config = tiny(tmp_path / folder, workers=workers)
+        config = tiny_config(tmp_path / folder, **{"run.workers": workers})
         setup = Setup.open(config)
         try:
             cold_start(setup)

@@ -68,10 +68,8 @@ def _linear(kind: type, name: str) -> Callable[..., Any]:
         expect(self, kind, name)
         METER.charge(1 + (len(self) >> (CHARS_PER_STEP_SHIFT - 1)))
         for argument in arguments:
-            if isinstance(argument, tuple):
-                METER.charge(len(argument))
-            elif quadratic and type(argument) is kind:
-                METER.charge((len(self) * len(argument)) >> CHARS_PER_STEP_SHIFT)
+            extent = len(argument) if type(argument) in (str, bytes, tuple) else 0
+            METER.charge((len(self) * extent) >> CHARS_PER_STEP_SHIFT if quadratic else extent >> 3)
         return native(self, *arguments)
 
     method.__name__ = name
@@ -506,9 +504,7 @@ def mapping_pairs(source: Any) -> list[tuple[Any, Any]]:
     """
     if type(source) in MAPPINGS:
         METER.check_items(len(source))
-        if METER.big_keys:
-            for key in source:
-                check_key(key)
+        METER.charge_merge(len(source), len(source))
         return list(source.items())
     pairs = []
     for index, pair in enumerate(take_all(source)):
@@ -632,8 +628,7 @@ def _sets(others: tuple[Any, ...], room: int) -> list[Any]:
         if type(other) in SETS:
             METER.check_items(len(other) + room)
             METER.charge(len(other) >> 2)
-            if METER.big_keys:
-                METER.charge(len(other) * room >> 4)
+            METER.charge_merge(room, len(other))
             result.append(other)
         else:
             items = take_all(other)

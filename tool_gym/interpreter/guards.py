@@ -21,6 +21,7 @@ from .values import (
     CONTAINERS,
     MAPPINGS,
     SCALARS,
+    SEQUENCES,
     SETS,
     VIEWS,
     GuestMeta,
@@ -312,8 +313,8 @@ def _set_operation(operation: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
             METER.charge(value.bit_length() >> 11)
     METER.check_items(cost)
     METER.charge(cost >> 2)
-    if METER.big_keys and type(a) in CONTAINERS and type(b) in CONTAINERS:
-        METER.charge(len(a) * len(b) >> 4)
+    if type(a) in CONTAINERS and type(b) in CONTAINERS:
+        METER.charge_merge(len(a), len(b))
     return checked(operation(a, b))
 
 
@@ -354,8 +355,8 @@ def inplace(native: Callable[[Any, Any], Any], plain: Callable[[Any, Any], Any])
         if kind in SETS or kind in MAPPINGS:
             METER.check_items(len(a) + (len(b) if type(b) in CONTAINERS else 0))
             METER.charge(len(b) >> 2 if type(b) in CONTAINERS else 1)
-            if METER.big_keys and type(b) in CONTAINERS:
-                METER.charge(len(a) * len(b) >> 4)
+            if type(b) in CONTAINERS:
+                METER.charge_merge(len(a), len(b))
             if kind in MAPPINGS and type(b) not in MAPPINGS:
                 raise TypeError(f"unsupported operand: {class_name(type(b))}")
             return native(a, b)
@@ -387,8 +388,8 @@ def _weigh_pair(a: Any, b: Any) -> None:
     if kind in CONTAINERS and other in CONTAINERS:
         METER.charge(1)
         weigh(a if len(a) <= len(b) else b)
-        if METER.big_keys and kind in SETS:
-            METER.charge(len(a) * len(b) >> 4)
+        if kind not in SEQUENCES:
+            METER.charge_merge(len(a), len(b))
 
 
 def comparison(native: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

@@ -109,6 +109,7 @@ class Meter:
         "_serials",
         "big_keys",
         "characters",
+        "collisions",
         "integer_bits",
         "items",
         "left",
@@ -140,6 +141,7 @@ class Meter:
         self.output = Output(limits.output_chars)
         self.random: object | None = None
         self.big_keys: dict[int, set[str]] = {}
+        self.collisions = 0
         self._forged: list[BaseException] = []
         self._serials: dict[int, tuple[int, object]] = {}
         self._open = True
@@ -220,6 +222,11 @@ class Meter:
             self.stop("limit", "output", f"{output.size} characters printed")
         if self.left < 0:
             self.exhausted()
+
+    def charge_merge(self, kept: int, merged: int) -> None:
+        """Native code is about to look up each of ``merged`` keys in a table of ``kept``, collisions and all."""
+        if self.collisions > 16:
+            self.charge(merged * min(kept, self.collisions) >> 4)
 
     def forge(self, error: BaseException) -> None:
         """Remember that the program itself raised ``error``: it is not the interpreter's own MemoryError."""

@@ -522,8 +522,7 @@ class InterpreterPool:
 
     def _take(self, batch: Pending, block: bool) -> list[tuple[int, ToolResult]]:
         with self._changed:
-            if not batch._ready:
-                self._pump(0.0)
+            self._pump(0.0)
             while block and batch._remaining and not batch._ready:
                 self._pump(_TICK)
             taken, batch._ready = batch._ready, []
@@ -597,7 +596,9 @@ class InterpreterPool:
             raise ProtocolError("a reply to no call")
         *fields, last = decode_reply(frame, self._limits.output_chars)
         self._finish(worker.calls.popleft(), ToolResult(*fields))  # type: ignore[arg-type]
-        worker.ending = last
+        if last:
+            worker.ending = True
+            self._stats.recycled += 1
 
     def _finish(self, call: _Call, result: ToolResult) -> None:
         self._stats.calls += 1
@@ -630,9 +631,7 @@ class InterpreterPool:
                 self._zygote = None
         if not worker.pid:
             self._start_failed(reason or f"a worker ended with status {status} before its first call")
-        elif worker.ending:
-            self._stats.recycled += 1
-        elif calls:
+        elif calls and not worker.ending:
             self._settle(calls.popleft(), status, reason, overdue)
         self._queue.extendleft(reversed(calls))
         if self._failed_starts >= _ATTEMPTS:

@@ -131,6 +131,7 @@ def _collide(key: object) -> None:
         METER.charge(key.bit_length() >> 9)
     tokens = METER.big_keys.setdefault(hash(key), set())
     tokens.add(_token(key))
+    METER.collisions = max(METER.collisions, len(tokens))
     METER.charge(len(tokens))
 
 

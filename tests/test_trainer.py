@@ -1,0 +1,288 @@
+"""Whole runs of a very small policy: same seed same bytes, resume equals uninterrupted, arms that differ in the rule alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import agents
+from agents import trainer
+from agents.config import Config
+from agents.evaluation import Evaluator
+from agents.grpo import token_logprobs
+from agents.metrics import METRICS
+from agents.selection import SELECTORS
+from agents.setup import Setup
+from agents.trainer import Trainer, select_rollouts, training_batch
+from tests.tiny import Silent, rows, tiny_config
+from tool_gym import ToolEnv, rng
+from tool_gym.errors import ConfigError
+from tool_gym.registration import resolve
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished run; do not write into it."""
+    return trainer.train(tiny_config(tmp_path_factory.mktemp("runs")), Silent())
+
+
+def start(config: Config) -> Trainer:
+    """A trainer after the cold start, before its first step."""
+    Path(config.run.runs_dir).mkdir(exist_ok=True)
+    opened = Trainer(config, Path(config.run.runs_dir) / "none", Silent())
+    opened.prepare()
+    return opened
+
+
+@pytest.fixture
+def cache(finished: Path, tmp_path: Path) -> Iterator[Path]:
+    """A folder for runs that has the finished run's cold start."""
+    shutil.copytree(finished.parent / ".cache", tmp_path / ".cache")
+    yield tmp_path
+
+
+def test_a_run_leaves_what_the_readme_says(finished: Path) -> None:
+    assert {p.name for p in finished.iterdir()} == {
+        "config.json",
+        "metrics.jsonl",
+        "trajectories.jsonl",
+        "checkpoints",
+        "summary.json",
+        "curves.png",
+    }
+    steps = {p.name for p in (finished / "checkpoints").iterdir()}
+    assert steps == {"step_000000", "step_000002", "step_000004", "best"}
+    lines = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [0, 1, 2, 3, 4]
+    assert all(tuple(line) == METRICS for line in lines)
+    assert [line["eval/accuracy"] is not None for line in lines] == [True, False, True, False, True]
+    assert (finished / "curves.png").read_bytes().startswith(b"\x89PNG")
+    summary = json.loads((finished / "summary.json").read_text())
+    assert summary["steps"] == 4
+    assert summary["test"].keys() == {"last", "best"}
+    record = json.loads((finished / "config.json").read_text())
+    assert record["versions"]["torch"] == torch.__version__
+    assert trainer.read_config(finished).run.name == "run"
+
+
+def test_trajectories_tell_what_selection_did(finished: Path) -> None:
+    lines = [json.loads(line) for line in (finished / "trajectories.jsonl").read_text().splitlines()]
+    assert {line["step"] for line in lines} == {2, 4}
+    for line in lines:
+        assert line["prompt"] in line["text"]
+        assert line["reward"] in (0.0, 1.0)
+        assert not line["selected"] or line["trainable"]
+        assert len(line["calls"]) == line["text"].count("<python>") or line["text"].count("<python>") > len(
+            line["calls"]
+        )
+
+
+def test_the_same_seed_gives_the_same_bytes_whatever_the_workers_and_live_rows(finished: Path, tmp_path: Path) -> None:
+    again = trainer.train(tiny_config(tmp_path, **{"run.workers": 2, "run.live_rows": 24}), Silent())
+    assert rows(again) == rows(finished)
+    assert (again / "trajectories.jsonl").read_bytes() == (finished / "trajectories.jsonl").read_bytes()
+    assert (again / "summary.json").read_bytes() == (finished / "summary.json").read_bytes()
+    for name in ("policy", "optimizer"):
+        file = f"checkpoints/step_000004/{name}.safetensors"
+        assert (again / file).read_bytes() == (finished / file).read_bytes()
+
+
+def test_a_run_that_is_killed_and_resumed_is_the_run_that_was_not(
+    finished: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    original = Trainer._record
+
+    def record(self: Trainer, figures: dict[str, float]) -> None:
+        original(self, figures)
+        if self.state.step == 3:
+            raise Killed
+
+    monkeypatch.setattr(Trainer, "_record", record)
+    with pytest.raises(Killed):
+        trainer.train(tiny_config(cache), Silent())
+    monkeypatch.undo()
+    assert len(rows(cache / "run")) == 4
+    display = Silent()
+    trainer.resume(cache / "run", display)
+    assert display.notes == ["resumed after step 2"]
+    assert rows(cache / "run") == rows(finished)
+    for file in ("summary.json", "trajectories.jsonl", "checkpoints/step_000004/policy.safetensors"):
+        assert (cache / "run" / file).read_bytes() == (finished / file).read_bytes()
+
+
+def test_a_running_reference_is_kept_in_checkpoints(cache: Path) -> None:
+    changes = {"noise.reference": "running", "run.steps": 2}
+    folder = trainer.train(tiny_config(cache, **changes), Silent())
+    first = load_file(folder / "checkpoints/step_000000/noise.safetensors")["reference"]
+    second = load_file(folder / "checkpoints/step_000002/noise.safetensors")["reference"]
+    assert not torch.equal(first, second)
+    evaluator = Evaluator(Setup.open(tiny_config(cache, **changes)), first.numpy())
+    assert evaluator.conditions["noisy"].noise.state()["reference"].tolist() == first.tolist()
+    evaluator.setup.close()
+
+
+@pytest.mark.parametrize("rule", list(SELECTORS))
+def test_every_rule_trains(cache: Path, rule: str) -> None:
+    config = tiny_config(cache, **{"algo.selector": rule, "run.steps": 1, "run.name": rule})
+    opened = start(config)
+    try:
+        batch = opened.sample(1)
+        selector = SELECTORS[rule]
+        prompts, size = selector.prompts(4), selector.rollouts(4)
+        assert len(batch) == prompts * size
+        chosen = select_rollouts(batch, config.algo, seed=0, step=1)
+        assert 1 <= chosen.groups_trained <= prompts
+        per_group = np.bincount(batch.group_N[chosen.chosen_K], minlength=prompts)
+        most = 8 if rule == "grpo_2g" else 4
+        assert per_group.max() <= most
+        assert rule == "void_turn" or set(per_group) <= {0, most}
+        chosen_batch = training_batch(batch, chosen, "group")
+        assert np.isfinite(chosen_batch.advantages_N).all()
+        assert np.abs(chosen_batch.advantages_N).max() > 0
+    finally:
+        opened.setup.close()
+
+
+def test_arms_of_a_seed_meet_the_same_problems_noise_and_rollouts_before_the_first_update(cache: Path) -> None:
+    batches = {}
+    for rule in ("roc", "stratified", "grpo", "grpo_2p"):
+        opened = start(tiny_config(cache, **{"algo.selector": rule}))
+        batches[rule] = opened.sample(1)
+        opened.setup.close()
+    roc, stratified, grpo, more = (batches[rule] for rule in ("roc", "stratified", "grpo", "grpo_2p"))
+    assert np.array_equal(roc.tokens_NT, stratified.tokens_NT)
+    assert np.array_equal(roc.logprobs_NT, stratified.logprobs_NT)
+    # The first G of 2G rollouts are those that G would have given.
+    first = np.flatnonzero(np.arange(len(roc)) % 8 < 4)
+    width = grpo.tokens_NT.shape[1]
+    assert np.array_equal(roc.tokens_NT[first, :width], grpo.tokens_NT)
+    assert np.array_equal(roc.injected_N[first], grpo.injected_N)
+    assert np.array_equal(more.tokens_NT[: len(grpo), :width], grpo.tokens_NT)
+
+
+def test_stored_logprobs_agree_with_one_forward_pass_and_no_reply_is_trained(cache: Path) -> None:
+    opened = start(tiny_config(cache))
+    batch = opened.sample(1)
+    opened.setup.close()
+    with torch.no_grad():
+        again, _ = token_logprobs(opened.policy, torch.from_numpy(batch.tokens_NT), torch.from_numpy(batch.sampled_NT))
+    assert np.abs(again.numpy() - batch.logprobs_NT[batch.sampled_NT]).max() < 1e-4
+    for row, record in enumerate(batch.records):
+        own = batch.tokens_NT[row][batch.sampled_NT[row]]
+        assert not set(own.tolist()) & set(opened.setup.tokenizer.forbidden_ids)
+        written = opened.setup.tokenizer.decode(own.tolist())
+        assert all(call.call.body in written for call in record.calls)
+        assert "<output>" not in written
+    assert batch.calls_N.sum() > 0
+
+
+def test_an_invalid_rollout_is_neither_trained_on_nor_counted(cache: Path) -> None:
+    config = tiny_config(cache)
+    opened = start(config)
+    batch = opened.sample(1)
+    opened.setup.close()
+    whole = select_rollouts(batch, config.algo, seed=0, step=1)
+    lost = whole.chosen_K[:2]
+    batch.valid_N[lost] = False
+    chosen = select_rollouts(batch, config.algo, seed=0, step=1)
+    assert not set(lost) & set(chosen.chosen_K)
+    # With fewer valid rollouts than are kept, the group is dropped and counted.
+    group = batch.group_N == batch.group_N[lost[0]]
+    batch.valid_N[np.flatnonzero(group)[:5]] = False
+    fewer = select_rollouts(batch, config.algo, seed=0, step=1)
+    assert fewer.groups_invalid == 1
+    assert not set(np.flatnonzero(group)) & set(fewer.chosen_K)
+
+
+def test_groups_with_equal_rewards_are_dropped_and_a_step_without_any_other_makes_no_update(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny_config(cache, **{"run.steps": 1, "run.eval_every": 1})
+    opened = start(config)
+    batch = opened.sample(1)
+    batch.rewards_N[:] = 1.0
+    assert select_rollouts(batch, config.algo, seed=0, step=1).groups_trained == 0
+    before = [p.clone() for p in opened.policy.parameters()]
+    monkeypatch.setattr(opened, "sample", lambda step: batch)
+    opened.folder.mkdir()
+    opened.begin()
+    opened._step()
+    opened.setup.close()
+    assert opened.state.skipped == 1
+    assert all(torch.equal(a, b) for a, b in zip(before, opened.policy.parameters(), strict=True))
+    assert rows(opened.folder)[-1]["loss"] is None
+
+
+def test_refill_samples_further_problems_for_groups_without_gradient(cache: Path) -> None:
+    config = tiny_config(cache, **{"algo.refill": True, "algo.selector": "grpo", "algo.group_size": 2})
+    opened = start(config)
+    batch = opened.sample(1)
+    opened.setup.close()
+    plain = start(config.replace(**{"algo.refill": False}))
+    once = plain.sample(1)
+    plain.setup.close()
+    assert select_rollouts(once, config.algo, seed=0, step=1).groups_trained < 4
+    assert len(batch) > len(once)
+    assert len(batch) <= 4 * len(once)
+    trained = select_rollouts(batch, config.algo, seed=0, step=1).groups_trained
+    assert trained == 4 or len(batch) == 4 * len(once)
+
+
+def test_evaluation_meets_the_same_draws_whenever_it_is_asked(finished: Path, cache: Path) -> None:
+    opened = start(tiny_config(cache))
+    first = opened.evaluator(opened.policy, "validation")
+    opened.evaluator(opened.policy, "test")
+    assert opened.evaluator(opened.policy, "validation") == first
+    stored = rows(finished)[0]
+    assert all(stored[name] == trainer._plain(value) for name, value in first.items())
+    opened.setup.close()
+
+
+def test_a_trained_policy_plays_the_gymnasium_environment(finished: Path) -> None:
+    player = agents.load(finished)
+    env = ToolEnv(resolve("tool_gym/Arithmetic-v0", answers=2).task, noise="none")
+
+    def play(seed: int) -> list[str]:
+        observation, _ = env.reset(seed=seed)
+        player.reset(seed=seed)
+        turns, over = [], False
+        while not over:
+            turns.append(player.act(observation))
+            observation, _, terminated, truncated, _ = env.step(turns[-1])
+            over = terminated or truncated
+        return turns
+
+    games = [play(seed) for seed in range(6)]
+    assert games == [play(seed) for seed in range(6)]
+    assert any("<answer>" in turns[-1] for turns in games)
+    with pytest.raises(ConfigError, match="run"):
+        agents.load(finished.parent / "nothing")
+
+
+def test_a_player_writes_what_generation_writes(finished: Path) -> None:
+    """The player's cached decoding is that of training: the same key gives the same conversation."""
+    player = agents.load(finished, "step_000000")
+    opened = Setup.open(tiny_config(finished.parent))
+    try:
+        evaluator = Evaluator(opened, np.array([0.0, 1.0]))
+        batch = evaluator.play(player.policy, "test", ["clean"])["clean"]
+        keys = rng.key(opened.config.run.seed, "evaluation", 2, 1, np.arange(len(batch)))
+        for row, record in enumerate(batch.records):
+            player.reset()
+            player._key = keys[row]
+            text = player.act(record.problem.prompt)
+            whole = opened.tokenizer.decode(batch.tokens_NT[row].tolist())
+            assert whole.startswith(record.problem.prompt + text)
+            assert text
+    finally:
+        opened.close()
