@@ -31,7 +31,7 @@ from tool_gym.tasks import base, demonstrations
 
 REFERENCE_CALLS = 4096
 REFERENCE_EPISODES = 1024
-_REFERENCE_ROUNDS = 40
+_REFERENCE_ROUNDS = 8
 
 
 @dataclass(frozen=True)

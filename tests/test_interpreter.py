@@ -527,7 +527,7 @@ print(xs, random.Random(5).random(), random.choices([1, 2], k=3))
 ### regular expressions
 import re
 print(re.findall(r'(\w+)=(\d+)', 'a=1 b=22'), re.split(r'\s+', 'a b  c'))
-print(re.sub(r'\d', lambda m: str(int(m.group()) + 1), 'a1b2'), re.match('a(b)?', 'ac').groups()
+print(re.sub(r'\d', lambda m: str(int(m.group()) + 1), 'a1b2'), re.match('a(b)?', 'ac').groups())
 ### sets
 a, b = {3, 1, 2}, {2, 3, 4}
 print(a | b, a & b, a - b, a ^ b, a <= b, {x % 3 for x in range(9)}, frozenset([2, 1]))

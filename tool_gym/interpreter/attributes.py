@@ -169,7 +169,8 @@ def _translated(self: Any, table: Any) -> str:
     return self.translate(table)  # type: ignore[no-any-return]
 
 
-def _maketrans(*arguments: Any) -> dict[int, Any]:
+def make_translation(*arguments: Any) -> dict[int, Any]:
+    """``str.maketrans``"""
     for argument in arguments:
         METER.charge(len(argument) >> 2 if type(argument) in (str, dict) else 1)
     return str.maketrans(*arguments)
@@ -530,7 +531,8 @@ def _update(kind: type) -> Callable[..., Any]:
     return update
 
 
-def _fromkeys(kind: type) -> Callable[..., Any]:
+def from_keys(kind: type) -> Callable[..., Any]:
+    """``fromkeys`` of a kind of mapping."""
     def fromkeys(keys: Any, value: Any = None) -> Any:
         items = take_all(keys)
         METER.charge((len(items) >> 1) + MAKING.get(kind, 0))

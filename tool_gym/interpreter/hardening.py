@@ -82,8 +82,10 @@ def _address_space() -> int:
 
 
 def limit_resources(memory_bytes: int) -> bool:
-    """Memory, files, core dumps, and no new descriptors. Whether the memory limit holds."""
-    for kind, most in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_NOFILE, 16)):
+    """Memory, files, core dumps, no new descriptors or processes. Whether the memory limit holds."""
+    caps = [(resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_NOFILE, 16)]
+    caps.append((resource.RLIMIT_NPROC, 0))  # root is exempt from it: the system call filter is not
+    for kind, most in caps:
         _, hard = resource.getrlimit(kind)
         value = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(kind, (value, value))

@@ -40,8 +40,11 @@ _FRAME = 64  # calls in one request
 _START_SECONDS = 30.0  # until a new worker must have said hello
 _PATIENCE = 4.0  # wall budgets that a call may take on a machine that gives its worker no processor time
 _TICK = 0.25  # longest wait for the pipes: calls that another thread adds are looked after within this time
+_BREATH = 0.01  # shortest wait: a call that is overdue but was starved is not watched in a tight loop
 _ATTEMPTS = 2
+_FRAME_CHARACTERS = 1 << 22  # and in all of its programs together, but for a single longer one
 _INPUT_NODES = 100_000
+_INPUT_BYTES = 64 << 20
 
 # Ends that a program can bring about itself. A worker killed by anything else was killed by somebody.
 _TIMED_OUT = {signal.SIGPROF, signal.SIGXCPU}
@@ -85,11 +88,19 @@ class PoolStats:
 
 
 def _check_limits(limits: Limits) -> None:
-    least = {"steps": 1, "integer_bits": 64, "items": 1, "characters": 1, "output_chars": 1, "source_chars": 0}
-    for name, value in {**least, "memory_bytes": 1 << 24}.items():
+    ranges = {
+        "steps": (1, 2**62),
+        "integer_bits": (64, 2**32),
+        "items": (1, 2**40),
+        "characters": (1, 2**40),
+        "output_chars": (1, 10**7),
+        "source_chars": (0, 10**7),
+        "memory_bytes": (2**24, 2**50),
+    }
+    for name, (least, most) in ranges.items():
         given = getattr(limits, name)
-        if type(given) is not int or not value <= given <= 2**62:
-            raise ConfigError(f"limits.{name}", given, f"an integer of at least {value}")
+        if type(given) is not int or not least <= given <= most:
+            raise ConfigError(f"limits.{name}", given, f"an integer from {least} to {most}")
     seconds = limits.wall_seconds
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0.01 <= seconds <= 86400.0:
         raise ConfigError("limits.wall_seconds", seconds, "seconds between 0.01 and 86400")
@@ -123,7 +134,10 @@ def _encode_inputs(inputs: Mapping[str, Any] | None) -> bytes | None:
         if not isinstance(name, str) or not name.isidentifier() or name.startswith("_") or keyword.iskeyword(name):
             raise ConfigError("inputs", name, "names that a program can write, without a leading underscore")
         names[name] = _copy_input(name, value, 0, [0])
-    return marshal.dumps(names)
+    encoded = marshal.dumps(names)
+    if len(encoded) > _INPUT_BYTES:
+        raise ConfigError("inputs", f"{len(encoded)} bytes", f"at most {_INPUT_BYTES} bytes")
+    return encoded
 
 
 # ------------------------------------------------------------------ calls
@@ -496,7 +510,9 @@ class InterpreterPool:
         """Send up to ``most`` calls of the batch at the head of the queue in one frame."""
         batch = self._queue[0].batch
         calls: list[_Call] = []
-        while self._queue and len(calls) < most and self._queue[0].batch is batch:
+        room = _FRAME_CHARACTERS
+        while self._queue and len(calls) < most and room > 0 and self._queue[0].batch is batch:
+            room -= len(self._queue[0].source)
             calls.append(self._queue.popleft())
         if not worker.calls:
             worker.progressed()
@@ -561,7 +577,7 @@ class InterpreterPool:
         """Seconds until a worker could be overdue."""
         now = time.monotonic()
         wall = self._limits.wall_seconds
-        return max(0.0, min((w.since + wall - now for w in list(self._workers.values()) if w.calls), default=_TICK))
+        return max(_BREATH, min((w.since + wall - now for w in list(self._workers.values()) if w.calls), default=_TICK))
 
     def _read(self, worker: _Worker) -> None:
         """Take in all that a worker has sent, and its end."""
@@ -629,11 +645,12 @@ class InterpreterPool:
                 reason = reason or str(error)
                 self._zygote.close()
                 self._zygote = None
-        if not worker.pid:
-            self._start_failed(reason or f"a worker ended with status {status} before its first call")
-        elif calls and not worker.ending:
-            self._settle(calls.popleft(), status, reason, overdue)
+        blamed = calls.popleft() if calls and worker.pid and not worker.ending else None
         self._queue.extendleft(reversed(calls))
+        if blamed is not None:
+            self._settle(blamed, status, reason, overdue)
+        elif not worker.pid:
+            self._start_failed(reason or f"a worker ended with status {status} before its first call")
         if self._failed_starts >= _ATTEMPTS:
             self._give_up()
 

@@ -13,8 +13,8 @@ from . import facades as facades  # these two add to MODULES
 from . import regex as regex
 from .attributes import (
     METHODS,
-    _fromkeys,
-    _maketrans,
+    from_keys,
+    make_translation,
     check_name,
     count_into,
     from_bytes,
@@ -230,14 +230,14 @@ TYPES: dict[str, Standin] = {
     for standin in (
         _standin(int, _int, {"from_bytes": from_bytes}),
         _standin(float, _float, {"fromhex": float.fromhex}),
-        _standin(str, _str, {"maketrans": _maketrans}),
+        _standin(str, _str, {"maketrans": make_translation}),
         _standin(bool, _bool),
         _standin(bytes, _bytes, {"fromhex": bytes.fromhex}),
         _standin(list, _list),
         _standin(tuple, _tuple),
         _standin(set, _set),
         _standin(frozenset, _frozenset),
-        _standin(dict, _dict, {"fromkeys": _fromkeys(dict)}),
+        _standin(dict, _dict, {"fromkeys": from_keys(dict)}),
         _standin(range, _range),
         _standin(slice, _slice),
         _standin(complex, _complex),
@@ -247,7 +247,7 @@ TYPES: dict[str, Standin] = {
 }
 COLLECTIONS: dict[str, Any] = {
     "Counter": _standin(collections.Counter, _counter),
-    "OrderedDict": _standin(collections.OrderedDict, _ordereddict, {"fromkeys": _fromkeys(collections.OrderedDict)}),
+    "OrderedDict": _standin(collections.OrderedDict, _ordereddict, {"fromkeys": from_keys(collections.OrderedDict)}),
     "defaultdict": _standin(collections.defaultdict, _defaultdict),
     "deque": _standin(collections.deque, _deque),
 }

@@ -84,11 +84,9 @@ class Session:
         if error is not None and METER.verdict is None:
             try:
                 status, kind, message = describe(error)
-            except BaseException as worse:
-                # The program's own __str__ raised or ran out of budget.
-                if METER.verdict is None:
-                    status, kind, message = "error", class_name(type(error))[:100], one_line(_where(error))
-                    METER.is_genuine(worse, (MemoryError,))
+            except BaseException:
+                # The program's own __str__ raised, or ran out of budget: then the meter has the verdict.
+                status, kind, message = "error", class_name(type(error))[:100], _where(error)
         steps = METER.close()
         if METER.verdict is not None:
             status, kind, message = METER.verdict
