@@ -45,12 +45,20 @@ class Run:
         return np.array([s for s, _ in points], dtype=float), np.array([v for _, v in points], dtype=float)
 
     def area(self, column: str) -> float:
-        return auc(*self.curve(column))
+        """Area under the curve over the updates where it is defined, divided by their range; NaN for fewer than two."""
+        updates, values = self.curve(column)
+        return auc(updates, values) if len(updates) > 1 else float("nan")
+
+    def test(self, name: str) -> float:
+        """A figure of the last policy on the test problems; NaN where it is undefined."""
+        value = self.summary["test"]["last"][f"eval/{name}"]
+        return float("nan") if value is None else float(value)
 
     def late(self, column: str) -> float:
-        """Mean over the last quarter of the updates."""
+        """Mean over the last quarter of the updates; NaN where it is undefined there."""
         updates, values = self.curve(column)
-        return float(values[updates > 0.75 * self.config.run.steps].mean())
+        late = values[updates > 0.75 * self.config.run.steps]
+        return float(late.mean()) if len(late) else float("nan")
 
 
 Figure = tuple[str, Callable[[Run], float]]
@@ -58,13 +66,13 @@ Figure = tuple[str, Callable[[Run], float]]
 FIGURES: tuple[Figure, ...] = (
     ("AUC good first call", lambda run: run.area("eval/good_first_call")),
     ("AUC accuracy", lambda run: run.area("eval/accuracy")),
-    ("good first call, test", lambda run: float(run.summary["test"]["last"]["eval/good_first_call"])),
-    ("accuracy, test", lambda run: float(run.summary["test"]["last"]["eval/accuracy"])),
+    ("good first call, test", lambda run: run.test("good_first_call")),
+    ("accuracy, test", lambda run: run.test("accuracy")),
     ("AUC recovery", lambda run: run.area("eval/recovery")),
-    ("recovery, test", lambda run: float(run.summary["test"]["last"]["eval/recovery"])),
+    ("recovery, test", lambda run: run.test("recovery")),
     ("errors in positives, last quarter", lambda run: run.late("roc/error_ratio_positives")),
     ("own errors in positives, last quarter", lambda run: run.late("roc/policy_error_ratio_positives")),
-    ("tokens per rollout, test", lambda run: float(run.summary["test"]["last"]["eval/mean_length"])),
+    ("tokens per rollout, test", lambda run: run.test("mean_length")),
 )
 
 
@@ -126,13 +134,23 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _mean_cell(values: Sequence[float]) -> str:
-    interval = mean_interval(np.array(values))
-    return f"{interval.mean:.3f} [{interval.low:.3f}, {interval.high:.3f}]"
+    """Mean and interval over the runs where the figure is defined; how many, where it is not all."""
+    defined = np.array([value for value in values if not np.isnan(value)])
+    if not len(defined):
+        return "–"
+    few = f" (n = {len(defined)})" if len(defined) < len(values) else ""
+    interval = mean_interval(defined)
+    if len(defined) == 1:
+        return f"{interval.mean:.3f}{few}"
+    return f"{interval.mean:.3f} [{interval.low:.3f}, {interval.high:.3f}]{few}"
 
 
 def _difference_cell(arm: dict[int, float], baseline: dict[int, float]) -> str:
+    """Mean paired difference and interval over the seeds where both are defined; how many, where it is not all."""
     seeds = sorted(arm.keys() & baseline.keys())
-    if len(seeds) < 2:
-        return f"– (n = {len(seeds)})"
-    d = paired_difference(np.array([arm[s] for s in seeds]), np.array([baseline[s] for s in seeds]))
-    return f"{d.mean:+.3f} [{d.low:+.3f}, {d.high:+.3f}]"
+    pairs = np.array([(arm[seed], baseline[seed]) for seed in seeds if not np.isnan(arm[seed] + baseline[seed])])
+    few = f" (n = {len(pairs)})" if len(pairs) < len(seeds) or len(pairs) < 2 else ""
+    if len(pairs) < 2:
+        return f"–{few}"
+    d = paired_difference(pairs[:, 0], pairs[:, 1])
+    return f"{d.mean:+.3f} [{d.low:+.3f}, {d.high:+.3f}]{few}"

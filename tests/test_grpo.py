@@ -49,7 +49,7 @@ def test_advantages_of_a_group_sum_to_zero_and_ignore_the_order(rewards: np.ndar
 
 
 def test_advantages_refuse_what_they_cannot_mean() -> None:
-    with pytest.raises(ConfigError, match="algo.scale.*'std'.*group, batch, none"):
+    with pytest.raises(ConfigError, match=r"algo\.scale.*'std'.*group, batch, none"):
         group_advantages([1.0], [0], scale="std")
     with pytest.raises(ValueError, match="both must be"):
         group_advantages([1.0, 0.0], [0])

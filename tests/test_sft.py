@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,7 +65,7 @@ def test_the_learning_rate_warms_up_and_decays_to_a_tenth() -> None:
     assert rates[0] == pytest.approx(1e-4)
     assert max(rates) == pytest.approx(1e-3)
     assert rates[-1] == pytest.approx(1e-4, rel=0.15)
-    assert all(a >= b for a, b in zip(rates[10:], rates[11:], strict=False))
+    assert all(a >= b for a, b in itertools.pairwise(rates[10:]))
 
 
 def test_a_seed_has_one_cold_start_shared_by_all_its_arms(tmp_path: Path) -> None:

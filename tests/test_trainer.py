@@ -1,10 +1,9 @@
-"""Whole runs of a very small policy: same seed same bytes, resume equals uninterrupted, arms that differ in the rule alone."""
+"""Whole runs of a very small policy: same seed same bytes, resume equals uninterrupted, paired arms."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -42,10 +41,10 @@ def start(config: Config) -> Trainer:
 
 
 @pytest.fixture
-def cache(finished: Path, tmp_path: Path) -> Iterator[Path]:
+def cache(finished: Path, tmp_path: Path) -> Path:
     """A folder for runs that has the finished run's cold start."""
     shutil.copytree(finished.parent / ".cache", tmp_path / ".cache")
-    yield tmp_path
+    return tmp_path
 
 
 def test_a_run_leaves_what_the_readme_says(finished: Path) -> None:

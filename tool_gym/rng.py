@@ -72,9 +72,9 @@ def key(seed: int, stream: str, *words: int | npt.NDArray[np.integer]) -> UInt64
 
 
 def uniform(keys: int | UInt64s, positions: int | npt.NDArray[np.integer]) -> npt.NDArray[np.float64]:
-    """Uniform draws in the open interval (0, 1): output ``positions`` of SplitMix64 started at ``keys`` (they broadcast).
+    """Uniform draws in the open interval (0, 1): outputs ``positions`` of SplitMix64 started at ``keys``.
 
-    With keys of shape (N, 1) and positions of shape (T,) the result has shape (N, T).
+    The two broadcast: with keys of shape (N, 1) and positions of shape (T,) the result has shape (N, T).
     """
     with np.errstate(over="ignore"):
         words = _mix(_word(keys) + (_word(positions) + np.uint64(1)) * _GOLDEN)

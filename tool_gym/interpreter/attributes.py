@@ -533,6 +533,7 @@ def _update(kind: type) -> Callable[..., Any]:
 
 def from_keys(kind: type) -> Callable[..., Any]:
     """``fromkeys`` of a kind of mapping."""
+
     def fromkeys(keys: Any, value: Any = None) -> Any:
         items = take_all(keys)
         METER.charge((len(items) >> 1) + MAKING.get(kind, 0))

@@ -13,11 +13,11 @@ from . import facades as facades  # these two add to MODULES
 from . import regex as regex
 from .attributes import (
     METHODS,
-    from_keys,
-    make_translation,
     check_name,
     count_into,
     from_bytes,
+    from_keys,
+    make_translation,
     mapping_pairs,
     read_attribute,
     sort,

@@ -1,0 +1,97 @@
+"""The command: bad input is one line that names field, value and what is allowed, status 2, and nothing is written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agents import trainer
+from agents.config import Config
+from tests.tiny import Silent, tiny_config
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def command(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, *words], cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def train(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return command(str(ROOT / "train.py"), *words, cwd=cwd)
+
+
+def refused(result: subprocess.CompletedProcess[str], *parts: str) -> None:
+    assert result.returncode == 2, result.stdout + result.stderr
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1
+    assert result.stderr.startswith("error: ")
+    for part in parts:
+        assert part in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        ("--selector rocc", ("algo.selector", "'rocc'", "stratified")),
+        ("--noise-rate 1.3", ("noise.rate", "1.3", "[0.0, 1.0]")),
+        ("--correlation 2", ("noise.correlation", "2.0", "[-1.0, 1.0]")),
+        ("--group-size 1", ("algo.group_size", "1", "[2, 4096]")),
+        ("--env tool_gym/Arithmetics-v0", ("env", "tool_gym/Arithmetics-v0", "tool_gym/Arithmetic-v0")),
+        ("--env no_such_module:x/Y-v0", ("env", "no_such_module")),
+        ("--env CartPole-v1", ("env", "CartPole-v1")),
+        ("--env.difficulties 3 99", ("env.difficulties", "99", "3, 4, 5, 6")),
+        ("--answers 11", ("answers", "11", "10")),
+        ("--sft.mixture cleen 1.0", ("sft.mixture", "cleen", "clean")),
+        ("--policy.context 32", ("policy.context", "32")),
+        ("--resume nowhere", ("run", "nowhere", "the folder of a run")),
+    ],
+)
+def test_bad_input_is_refused_in_one_line_before_anything_is_written(
+    words: str, parts: tuple[str, ...], tmp_path: Path
+) -> None:
+    refused(train(*words.split(), cwd=tmp_path), *parts)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_folder_that_exists_is_left_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "notes.txt").write_text("keep")
+    refused(train("--name", "mine", cwd=tmp_path), "run.name", "'mine'", "--resume")
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["mine"]
+    assert (folder / "notes.txt").read_text() == "keep"
+
+
+def test_a_corrupt_checkpoint_is_refused_and_nothing_is_overwritten(tmp_path: Path) -> None:
+    config = tiny_config(tmp_path, **{"run.steps": 2})
+    folder = trainer.train(config, Silent())
+    file = folder / "checkpoints" / "step_000002" / "policy.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 1
+    file.write_bytes(bytes(content))
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    refused(train("--resume", str(folder), cwd=tmp_path), "checkpoint", str(file))
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_the_command_trains_and_prints_plain_lines_where_it_is_piped(tmp_path: Path) -> None:
+    config = tiny_config(tmp_path / "runs", **{"run.steps": 2})
+    result = train(*config.arguments(), cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "cold start 60/60" in result.stdout
+    assert "step 2/2" in result.stdout
+    assert "\x1b" not in result.stdout
+    folder = tmp_path / "runs" / "run"
+    assert (folder / "summary.json").exists()
+    assert trainer.read_config(folder) == config
+    help_text = train("--help", cwd=tmp_path).stdout
+    for group, fields in Config().to_dict().items():
+        for name in fields:
+            assert f"--{group}.{name.replace('_', '-')}" in help_text
