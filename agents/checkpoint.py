@@ -85,8 +85,6 @@ def load(folder: Path) -> Checkpoint:
                 )
             parts[name] = load_file(file)
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        if isinstance(error, ConfigError):
-            raise
         raise ConfigError(
             "checkpoint", str(folder), f"an intact checkpoint ({type(error).__name__}: {error})"
         ) from error

@@ -408,8 +408,6 @@ def read_config(folder: Path) -> Config:
         record = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         return Config.from_dict(record["config"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        if isinstance(error, ConfigError):
-            raise
         raise ConfigError("run", str(folder), f"the folder of a run ({type(error).__name__}: {error})") from error
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -54,7 +55,10 @@ def test_presets_are_grids_of_valid_runs_with_distinct_names(name: str) -> None:
     assert name != "tune" or all(seed >= 1000 for seed in preset.seeds)
 
 
-def test_a_sweep_runs_what_is_missing_and_compare_reads_it(tmp_path: Path) -> None:
+def test_a_sweep_runs_what_is_missing_and_compare_reads_it(
+    tmp_path: Path, tiny_cold_starts: Callable[[Path], Path]
+) -> None:
+    tiny_cold_starts(tmp_path / "regime")
     grid = {"algo.selector": "roc,stratified", "noise.correlation": "0.0", "env.answers": "2"}
     config = SweepConfig(out=tmp_path, seeds=(0, 1), set=SMALL, grid=grid, processes=2)
     console, out = say()
@@ -91,8 +95,9 @@ def test_a_sweep_runs_what_is_missing_and_compare_reads_it(tmp_path: Path) -> No
 
 
 def test_a_run_that_fails_is_named_with_its_log_and_stops_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tiny_cold_starts: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    tiny_cold_starts(tmp_path / "regime")
     import experiments.sweep as module
 
     original = module._command
@@ -133,8 +138,10 @@ def test_a_plan_changes_only_what_it_says() -> None:
     assert (config.noise.rate, config.run.seed) == (0.1, 3)
 
 
-def test_evaluate_repeats_the_summary_and_takes_other_noise(tmp_path: Path) -> None:
-    folder = train(tiny_config(tmp_path), Silent())
+def test_evaluate_repeats_the_summary_and_takes_other_noise(
+    tmp_path: Path, tiny_cold_starts: Callable[[Path], Path]
+) -> None:
+    folder = train(tiny_config(tiny_cold_starts(tmp_path)), Silent())
     summary = json.loads((folder / "summary.json").read_text())["test"]["last"]
     console, out = say()
     figures = evaluate(EvaluateConfig(folder), console)

@@ -466,7 +466,7 @@ def test_rules_that_need_an_extra_ask_for_it(rule: str, extra: str) -> None:
 )
 def test_malformed_arguments_are_refused_by_name(change: dict[str, Any], message: str) -> None:
     arguments: dict[str, Any] = {"rewards": [1, 0, 1], "penalties": [0.0, 0.0, 0.0], "keep": 2} | change
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, ConfigError), match=message):
         select("roc", rng=np.random.default_rng(0), **arguments)
 
 

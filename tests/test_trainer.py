@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -27,9 +27,9 @@ from tool_gym.registration import resolve
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(tmp_path_factory: pytest.TempPathFactory, tiny_cold_starts: Callable[[Path], Path]) -> Path:
     """The folder of a finished run; do not write into it."""
-    return trainer.train(tiny_config(tmp_path_factory.mktemp("runs")), Silent())
+    return trainer.train(tiny_config(tiny_cold_starts(tmp_path_factory.mktemp("runs"))), Silent())
 
 
 def start(config: Config) -> Trainer:
@@ -41,10 +41,9 @@ def start(config: Config) -> Trainer:
 
 
 @pytest.fixture
-def cache(finished: Path, tmp_path: Path) -> Path:
-    """A folder for runs that has the finished run's cold start."""
-    shutil.copytree(finished.parent / ".cache", tmp_path / ".cache")
-    return tmp_path
+def cache(tmp_path: Path, tiny_cold_starts: Callable[[Path], Path]) -> Path:
+    """A folder for runs that has their cold starts."""
+    return tiny_cold_starts(tmp_path)
 
 
 def test_a_run_leaves_what_the_readme_says(finished: Path) -> None:

@@ -13,7 +13,7 @@ class ToolGymError(Exception):
     """Base of every exception that this library raises on purpose."""
 
 
-class ConfigError(ToolGymError, ValueError):
+class ConfigError(ToolGymError):
     """A setting is outside its range; the message names field, value and what is allowed."""
 
     def __init__(self, field: str, value: Any, allowed: str) -> None:
