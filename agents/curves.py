@@ -32,7 +32,7 @@ _PANELS: tuple[tuple[str, tuple[Series, ...], bool], ...] = (
         "First call and recovery",
         (
             ("eval/good_first_call", "first call well reasoned", BLUE, "-"),
-            ("eval/recovery", "right after a faulted first call", VERMILION, "--"),
+            ("eval/recovery", "right after a faulted first call", VERMILION, "x"),
         ),
         True,
     ),
