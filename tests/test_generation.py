@@ -200,3 +200,15 @@ def test_sampling_by_inverse_cdf_has_the_softmax_frequencies() -> None:
     tokens, _ = sample_tokens(logits.expand(count, -1), uniforms)
     frequencies = torch.bincount(tokens, minlength=5) / count
     assert torch.allclose(frequencies, torch.softmax(logits, -1), atol=0.005)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_generation_and_update_run_in_bf16_on_cuda() -> None:
+    config = PolicyConfig(layers=2, width=32, heads=2, context=CONTEXT, max_turn_tokens=12)
+    policy = Policy(config, VOCABULARY, FORBIDDEN, torch.bfloat16)
+    policy.initialise(0)
+    generated, _ = run(policy.cuda())
+    with torch.no_grad():
+        tokens, sampled = torch.from_numpy(generated.tokens_NT).cuda(), torch.from_numpy(generated.sampled_NT).cuda()
+        again, _ = token_logprobs(policy, tokens, sampled)
+    assert np.abs(again.cpu().numpy() - generated.logprobs_NT[generated.sampled_NT]).max() < 0.1

@@ -22,15 +22,25 @@ def test_the_loop_on_the_environment_runs(capsys: pytest.CaptureFixture[str]) ->
     assert "<output>" in printed
 
 
+def tree() -> set[str]:
+    """The paths that the README's tree names: folders at the margin, their files below or beside them."""
+    named, folder = set(), ""
+    for line in README.split("## Where things are")[1].split("```")[1].splitlines():
+        words = line.split()
+        if not words:
+            continue
+        if not line.startswith(" "):
+            folder = words[0] if words[0].endswith("/") else ""
+        named |= {folder + word.rstrip(",;") for word in words} | ({words[0]} if not folder else set())
+    return named
+
+
 def test_every_file_has_its_line_in_the_tree() -> None:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    tree = README.split("## Where things are")[1].split("```")[1]
-    for name in listed:
-        path = Path(name)
-        if path.parts[0] == "tests" and path.name.startswith("test_"):
-            continue
-        shown = name if path.parts[0] not in ("tool_gym", "agents", "experiments") else name.split("/", 1)[1]
-        assert shown in tree or path.name in tree, f"{name} has no line in the README's tree"
+    missing = [name for name in listed if not name.startswith("tests/test_") and name not in tree()]
+    assert missing == []
+    stale = [name for name in tree() if re.search(r"\w\.(py|md|toml|txt)$", name) and not (ROOT / name).exists()]
+    assert [name for name in stale if name != "tests/test_*.py"] == []
 
 
 def test_every_column_of_the_metrics_is_explained() -> None:
