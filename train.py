@@ -30,7 +30,7 @@ from rich.console import Console
 from agents import trainer
 from agents.config import Config
 from agents.display import open_display, print_summary
-from tool_gym.errors import ToolGymError
+from tool_gym.errors import ConfigError, ToolGymError
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,13 @@ class Arguments(Config):
 def main(arguments: Arguments) -> None:
     console = Console()
     with open_display(console) as display:
-        if arguments.resume is not None:
-            folder = trainer.resume(arguments.resume, display)
+        config = Config(**{f.name: getattr(arguments, f.name) for f in fields(Config)})
+        if arguments.resume is None:
+            folder = trainer.train(config, display)
+        elif changed := config.arguments():
+            raise ConfigError("resume", " ".join(changed), "no other setting: a run goes on with its own")
         else:
-            folder = trainer.train(Config(**{f.name: getattr(arguments, f.name) for f in fields(Config)}), display)
+            folder = trainer.resume(arguments.resume, display)
     print_summary(console, json.loads((folder / "summary.json").read_text(encoding="utf-8")))
     console.print(f"run folder: {folder}\ncurves: {folder / 'curves.png'}", soft_wrap=True, highlight=False)
 
@@ -53,9 +56,10 @@ def main(arguments: Arguments) -> None:
 if __name__ == "__main__":
     try:
         main(tyro.cli(Arguments, description=__doc__))
-    except ToolGymError as error:
+    except (ToolGymError, OSError) as error:
+        # A full disk or a folder that cannot be read is the machine's; the latest checkpoint is whole.
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(2 if isinstance(error, ConfigError) else 1)
     except KeyboardInterrupt:
         print("interrupted; --resume RUN_DIR goes on from the latest checkpoint", file=sys.stderr)
         sys.exit(130)

@@ -59,6 +59,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
         file = temporary / f"{name}.safetensors"
         save_file(tensors, file)
         digests[file.name] = _digest(file)
+    digests[_STATE] = _state_digest(checkpoint.state)
     write_text(temporary / _STATE, json.dumps({"state": checkpoint.state, "sha256": digests}, indent=1))
     if folder.exists():
         # A crash between the two renames leaves the old one under the other name, never a mixture.
@@ -76,6 +77,8 @@ def load(folder: Path) -> Checkpoint:
     try:
         record = json.loads((folder / _STATE).read_text(encoding="utf-8"))
         state, digests = record["state"], record["sha256"]
+        if _state_digest(state) != digests[_STATE]:
+            raise ConfigError("checkpoint", str(folder / _STATE), "a state whose checksum holds: it is damaged")
         parts = {}
         for name in ("policy", "optimizer", "noise"):
             file = folder / f"{name}.safetensors"
@@ -93,10 +96,25 @@ def load(folder: Path) -> Checkpoint:
 
 def latest(folder: Path) -> Path:
     """The checkpoint of the highest step in a run's ``checkpoints``. Raises ConfigError where there is none."""
-    steps = sorted(folder.glob("step_[0-9]*"))
+    steps = sorted(folder.glob("step_[0-9]*"), key=lambda path: int(path.name.removeprefix("step_")))
     if not steps:
         raise ConfigError("checkpoint", str(folder), "a folder with at least one step_NNNNNN")
     return steps[-1]
+
+
+def save_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
+    """Write one safetensors file, whole or not at all."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    save_file(tensors, temporary)
+    os.replace(temporary, file)
+
+
+def load_tensors(file: Path) -> dict[str, Tensor]:
+    """Read one safetensors file. Raises ConfigError, naming it, where it is missing or cut."""
+    try:
+        return load_file(file)
+    except (OSError, SafetensorError) as error:
+        raise ConfigError("checkpoint", str(file), f"an intact file ({type(error).__name__}: {error})") from error
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -111,6 +129,10 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tenso
         number, _, name = key.partition(".")
         states.setdefault(int(number), {})[name] = value
     optimizer.load_state_dict({"state": states, "param_groups": record["param_groups"]})
+
+
+def _state_digest(state: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 
 
 def _digest(file: Path) -> str:

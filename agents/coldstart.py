@@ -5,8 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import os
-import time
+import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,22 +15,36 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
+import tool_gym
 from agents import sft
+from agents.checkpoint import save_tensors
 from agents.model import Policy
 from agents.rollout import Play
 from agents.setup import Setup, source_of
-from tool_gym import protocol, rng
+from tool_gym import rng
 from tool_gym.episodes import EpisodeSpec
-from tool_gym.errors import TaskError
+from tool_gym.errors import InfrastructureError, TaskError
 from tool_gym.noise import NoNoise
-from tool_gym.tasks import base, demonstrations
 
 REFERENCE_CALLS = 4096
 REFERENCE_EPISODES = 1024
 _REFERENCE_ROUNDS = 8
+# What comes after the cold start, or only shows it.
+_NOT_ITS_SOURCES = {
+    "trainer.py",
+    "selection.py",
+    "metrics.py",
+    "evaluation.py",
+    "checkpoint.py",
+    "curves.py",
+    "display.py",
+    "player.py",
+    "config.py",
+    "__main__.py",
+}
 
 
 @dataclass(frozen=True)
@@ -42,17 +55,22 @@ class ColdStart:
     reference: npt.NDArray[np.float64]
 
 
-def cold_start(setup: Setup, on_step: Callable[[int, float], None] = lambda step, loss: None) -> ColdStart:
+def cold_start(
+    setup: Setup,
+    on_step: Callable[[int, float], None] = lambda step, loss: None,
+    on_wait: Callable[[], None] = lambda: None,
+) -> ColdStart:
     """The cold start of a configuration, from the cache or made and put there.
 
     The cache is locked, so that several runs that start together make it once. Its key is a hash of
     everything that the cold start depends on: configuration, seed, device, torch's version and the sources.
-    A damaged file is made again.
+    A damaged file is made again. ``on_step`` is told of steps done and the loss, ``on_wait`` that another
+    process is making it.
     """
     cache = Path(setup.config.run.runs_dir) / ".cache"
     cache.mkdir(parents=True, exist_ok=True)
     path = cache / f"{_identity(setup)}.safetensors"
-    with _locked(path.with_suffix(".lock")):
+    with _locked(path.with_suffix(".lock"), on_wait):
         try:
             tensors = load_file(path)
         except FileNotFoundError:
@@ -62,9 +80,7 @@ def cold_start(setup: Setup, on_step: Callable[[int, float], None] = lambda step
             tensors = {}
         if not tensors:
             tensors = _make(setup, on_step)
-            temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-            save_file(tensors, temporary)
-            os.replace(temporary, path)
+            save_tensors(path, tensors)
     reference = tensors.pop("reference").double().numpy()
     return ColdStart(tensors, reference)
 
@@ -78,7 +94,7 @@ def _make(setup: Setup, on_step: Callable[[int, float], None]) -> dict[str, Tens
             setup.pool,
             setup.tokenizer,
             config.sft,
-            difficulties=sorted({*setup.difficulties, setup.harder}),
+            difficulties=setup.shown,
             seed=config.run.seed,
             context=config.policy.context,
         )
@@ -90,7 +106,8 @@ def _make(setup: Setup, on_step: Callable[[int, float], None]) -> dict[str, Tens
 def measure_reference(setup: Setup, policy: Policy) -> npt.NDArray[np.float64]:
     """Qualities of the policy's first 4,096 eligible calls on training problems without noise.
 
-    Raises TaskError if the policy hardly ever makes a call that works: then nothing can be made to fail.
+    Raises TaskError if the policy hardly ever makes a call that works (then nothing can be made to fail),
+    InfrastructureError if the machinery lost a call.
     """
     config = setup.config
     episodes = setup.episodes(NoNoise())
@@ -102,42 +119,50 @@ def measure_reference(setup: Setup, policy: Policy) -> npt.NDArray[np.float64]:
         specs = [EpisodeSpec(problem, 0) for problem in problems]
         play = Play(episodes, specs, rng.key(config.run.seed, "reference", 1, index))
         (batch,) = setup.rollout(policy, [play])
+        if not batch.valid_N.all():
+            raise InfrastructureError("a tool call was lost while the noise's reference was measured")
         found = np.concatenate((found, batch.calls.quality_C[batch.calls.eligible_C]))
         if len(found) >= REFERENCE_CALLS:
             return found[:REFERENCE_CALLS]
-    if len(found):
-        return found
     raise TaskError(
-        f"the cold-started policy made no working call in {_REFERENCE_ROUNDS * REFERENCE_EPISODES} episodes: "
-        "train it longer (--sft.steps) or check the task's demonstrations"
+        f"the cold-started policy made only {len(found)} working calls in {_REFERENCE_ROUNDS * REFERENCE_EPISODES} "
+        "episodes: train it longer (--sft.steps) or check the task's demonstrations"
     )
 
 
 def _identity(setup: Setup) -> str:
-    config = setup.config.to_dict()
-    modules = (sft, base, demonstrations, protocol)
-    sources = "".join(Path(str(module.__file__)).read_text(encoding="utf-8") for module in modules)
+    """A hash of all that a cold start is made from, sources included: a changed task is another cold start."""
+    config, env = setup.config.to_dict(), setup.env
+    packages = (Path(str(tool_gym.__file__)).parent, Path(__file__).parent)
+    files = [file for package in packages for file in sorted(package.rglob("*.py"))]
+    digest = hashlib.sha256()
+    for file in files:
+        if file.name not in _NOT_ITS_SOURCES:
+            digest.update(file.read_bytes())
+    for part in (env.task, *env.tools):
+        digest.update(pickle.dumps(part) + source_of(part).encode())
     parts = {
-        "env": config["env"],
+        "levels": (setup.difficulties, setup.shown),
+        "tools": [tool.name for tool in env.tools],
+        "max_turns": env.max_turns,
         "policy": config["policy"],
         "sft": config["sft"],
         "seed": config["run"]["seed"],
         "threads": config["run"]["threads"],
         "device": str(setup.device),
-        "torch": torch.__version__,
-        "sources": sources + source_of(setup.env.task) + source_of(Policy(setup.config.policy, 4)),
+        "versions": (torch.__version__, np.__version__),
     }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
+    digest.update(json.dumps(parts, sort_keys=True).encode())
+    return digest.hexdigest()[:24]
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _locked(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
     """Hold an exclusive lock on a file; it is freed when the process ends, however it ends."""
     with path.open("w") as handle:
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                time.sleep(0.2)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_wait()
+            fcntl.flock(handle, fcntl.LOCK_EX)
         yield

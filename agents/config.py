@@ -1,6 +1,6 @@
 """The whole configuration of a run: frozen dataclasses, read by tyro, checked at the start.
 
-Every field is one that some experiment varies. ``RunConfig.from_dict(config.to_dict())`` is the identity.
+``Config.from_dict(config.to_dict())`` is the identity, and ``config.arguments()`` gives it back on the command line.
 """
 
 from __future__ import annotations
@@ -23,10 +23,34 @@ def _short(name: str) -> Any:
     return tyro.conf.arg(aliases=(f"--{name}",))
 
 
+def _check_types(group: str, config: object) -> None:
+    """Raises ConfigError for a field whose value is not of its type; True is no integer, 2 is a float."""
+    for name, hint in typing.get_type_hints(type(config)).items():
+        if not _fits(getattr(config, name), hint):
+            shown = getattr(hint, "__name__", str(hint)) if not typing.get_args(hint) else str(hint)
+            raise ConfigError(f"{group}.{name}", getattr(config, name), f"a value of type {shown}")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    arguments = typing.get_args(hint)
+    if isinstance(hint, types.UnionType):
+        return any(_fits(value, member) for member in arguments)
+    if typing.get_origin(hint) is tuple:
+        return isinstance(value, tuple) and all(_fits(item, arguments[0]) for item in value)
+    if typing.get_origin(hint) is dict:
+        key, item = arguments
+        return isinstance(value, dict) and all(_fits(k, key) and _fits(v, item) for k, v in value.items())
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, hint)
+
+
 def _within(group: str, config: object, name: str, low: float, high: float, *, open_low: bool = False) -> None:
     value = getattr(config, name)
     ends = f"{'(' if open_low else '['}{low}, {high}{')' if math.isinf(high) else ']'}"
-    inside = isinstance(value, int | float) and (low < value if open_low else low <= value) and value <= high
+    inside = (low < value if open_low else low <= value) and value <= high
     if not inside or (isinstance(value, float) and not math.isfinite(value)):
         raise ConfigError(f"{group}.{name}", value, ends)
 
@@ -48,17 +72,19 @@ class EnvConfig:
     difficulties: tuple[int, ...] | None = None
     """Levels trained and evaluated on. None: the task's two easiest."""
     harder: int | None = None
-    """Level of `eval/accuracy_harder`: seen in the cold start, not in the training. None: the next one up."""
+    """Level of `eval/accuracy_harder`: seen in the cold start, not in the training. None: the next one up, if any."""
     max_turns: int | None = None
     """Assistant turns an episode, the answering one included. None: as registered."""
 
     def __post_init__(self) -> None:
+        _check_types("env", self)
         if self.answers is not None:
             _within("env", self, "answers", 2, 1000)
         if self.max_turns is not None:
             _within("env", self, "max_turns", 1, 100)
-        if self.difficulties is not None and not self.difficulties:
-            raise ConfigError("env.difficulties", self.difficulties, "at least one level")
+        levels = self.difficulties
+        if levels is not None and (not levels or len(set(levels)) < len(levels)):
+            raise ConfigError("env.difficulties", levels, "at least one level, each once")
 
 
 @dataclass(frozen=True)
@@ -75,6 +101,7 @@ class NoiseConfig:
     """`frozen`: qualities of the cold-started policy; `running`: of this run's last 4,096 eligible calls."""
 
     def __post_init__(self) -> None:
+        _check_types("noise", self)
         _one_of("noise", self, "kind", ("none", "iid", "correlated"))
         _within("noise", self, "rate", 0.0, 1.0)
         _within("noise", self, "correlation", -1.0, 1.0)
@@ -97,6 +124,7 @@ class PolicyConfig:
     """A turn is submitted as it stands when it reaches this length."""
 
     def __post_init__(self) -> None:
+        _check_types("policy", self)
         _within("policy", self, "layers", 1, 64)
         _within("policy", self, "heads", 1, 64)
         _within("policy", self, "width", 2, 4096)
@@ -130,6 +158,7 @@ class SFTConfig:
     """Share of each style of demonstration. None: the task's."""
 
     def __post_init__(self) -> None:
+        _check_types("sft", self)
         _within("sft", self, "steps", 0, 1_000_000)
         _within("sft", self, "batch", 1, 65536)
         _within("sft", self, "demonstrations", self.batch, 10_000_000)
@@ -139,7 +168,7 @@ class SFTConfig:
         _within("sft", self, "fault_rate", 0.0, 0.9)
         if self.mixture is not None:
             shares = self.mixture.values()
-            if not shares or min(shares) < 0 or not math.isclose(sum(shares), 1.0, abs_tol=1e-9):
+            if not shares or not min(shares) >= 0 or not math.isclose(sum(shares), 1.0, abs_tol=1e-9):
                 raise ConfigError("sft.mixture", self.mixture, "shares that are not negative and sum to 1")
 
 
@@ -181,6 +210,7 @@ class AlgoConfig:
     """Largest norm of the gradient."""
 
     def __post_init__(self) -> None:
+        _check_types("algo", self)
         _one_of("algo", self, "selector", SELECTORS)
         _within("algo", self, "prompts", 1, 65536)
         _within("algo", self, "group_size", 2, 4096)
@@ -229,6 +259,7 @@ class RunConfig:
     """Groups written to trajectories.jsonl at each evaluation."""
 
     def __post_init__(self) -> None:
+        _check_types("run", self)
         _within("run", self, "steps", 0, 10_000_000)
         _within("run", self, "seed", 0, 2**31 - 1)
         _one_of("run", self, "device", ("auto", "cpu", "cuda"))
@@ -301,6 +332,8 @@ class Config:
 
 def _build(cls: type[Any], values: dict[str, Any], group: str) -> Any:
     hints = typing.get_type_hints(cls)
+    if not isinstance(values, dict):
+        raise ConfigError("config", values, f"the fields of {cls.__name__} by name")
     unknown = set(values) - set(hints)
     if unknown:
         raise ConfigError("config", f"{group}{sorted(unknown)[0]}", "a field of the configuration")

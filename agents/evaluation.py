@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from agents.generation import Decoder
 from agents.metrics import evaluation_metrics
-from agents.rollout import Play, TrajectoryBatch
+from agents.rollout import Play, TrajectoryBatch, check_valid
 from agents.setup import Setup, make_noise
 from tool_gym import rng
 from tool_gym.episodes import EpisodeSpec
@@ -47,16 +47,23 @@ class Evaluator:
             "noisy": Condition(noise, turns, levels),
             "clean": Condition(NoNoise(), turns, levels),
             "one_call": Condition(noise, min(2, turns), levels),
-            "harder": Condition(noise, turns, (setup.harder,)),
         }
+        if setup.harder is not None:
+            self.conditions["harder"] = Condition(noise, turns, (setup.harder,))
         self._specs: dict[tuple[str, str], list[EpisodeSpec]] = {}
 
     def __call__(self, policy: Decoder, split: str) -> dict[str, float]:
-        """Figures under ``eval/`` on the validation or test problems; see agents.metrics."""
+        """Figures under ``eval/`` on the validation or test problems; see agents.metrics.
+
+        Raises InfrastructureError if more rollouts were lost to the machinery than figures can bear.
+        """
         batches = self.play(policy, split, list(self.conditions))
+        for batch in batches.values():
+            check_valid(batch)
         figures = {f"eval/{name}": value for name, value in evaluation_metrics(batches["noisy"]).items()}
-        for condition in ("clean", "one_call", "harder"):
-            figures[f"eval/accuracy_{condition}"] = evaluation_metrics(batches[condition])["accuracy"]
+        for condition, batch in batches.items():
+            if condition != "noisy":
+                figures[f"eval/accuracy_{condition}"] = evaluation_metrics(batch)["accuracy"]
         return figures
 
     def play(self, policy: Decoder, split: str, conditions: Sequence[str]) -> dict[str, TrajectoryBatch]:

@@ -6,6 +6,7 @@ rollouts of a group, clip-higher (DAPO, 2503.14476), no KL term and no entropy b
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch import Tensor
 from agents.config import AlgoConfig
 from agents.generation import Bools, Floats, Ints
 from agents.model import Policy
-from tool_gym.errors import ConfigError
+from tool_gym.errors import ConfigError, DivergenceError
 
 _EPSILON = 1e-6
 _MICRO_BATCH_TOKENS = 4096  # so that activations stay in the cache, and memory does not grow with the batch
@@ -158,7 +159,8 @@ def update(
 ) -> UpdateStats:
     """One step of GRPO: ``epochs`` passes of ``minibatches`` optimiser steps over the batch's groups.
 
-    Raises ValueError for an empty batch: a step without a trainable group makes no update.
+    Raises ValueError for an empty batch (a step without a trainable group makes no update), DivergenceError for
+    a gradient that is not finite.
     """
     if not len(batch.lengths_N):
         raise ValueError("an empty batch cannot be trained on")
@@ -171,8 +173,9 @@ def update(
             part = batch.rows(np.flatnonzero(np.isin(batch.group_N, members)))
             optimizer.zero_grad(set_to_none=True)
             totals += _accumulate(policy, part, config, max_tokens)
-            norm = torch.nn.utils.clip_grad_norm_(policy.parameters(), config.grad_clip)
-            norms.append(float(norm))
+            norms.append(float(torch.nn.utils.clip_grad_norm_(policy.parameters(), config.grad_clip)))
+            if not math.isfinite(norms[-1]):
+                raise DivergenceError(f"the gradient's norm is {norms[-1]}; the latest checkpoint is from before")
             optimizer.step()
     moved = sum(float((p.detach() - b).square().sum()) for p, b in zip(policy.parameters(), before, strict=True))
     return UpdateStats(

@@ -74,23 +74,29 @@ def rollout_metrics(batch: TrajectoryBatch) -> dict[str, float]:
 def _failure_by_place(batch: TrajectoryBatch) -> dict[str, float]:
     """The policy's own errors in first calls, and in calls that follow one that failed as the policy saw it."""
     calls = batch.calls
+    valid = batch.valid_N[calls.rollout_C]
     failed = calls.policy_error_C | calls.landed_C
     first = calls.number_C == 0
     after_error = ~first & np.concatenate((np.zeros(1, dtype=np.bool_), failed))[: len(failed)]
     return {
-        "tools/first_call_policy_failure": mean(calls.policy_error_C[first]),
-        "tools/after_error_policy_failure": mean(calls.policy_error_C[after_error]),
+        "tools/first_call_policy_failure": mean(calls.policy_error_C[first & valid]),
+        "tools/after_error_policy_failure": mean(calls.policy_error_C[after_error & valid]),
     }
+
+
+def eligible_calls(batch: TrajectoryBatch) -> Bools:
+    """Which calls of the table a fault could have struck, those of invalid rollouts left out."""
+    return batch.calls.eligible_C & batch.valid_N[batch.calls.rollout_C]
 
 
 def noise_metrics(batch: TrajectoryBatch) -> dict[str, float]:
     """Faults scheduled (of calls) and landed (of eligible calls), and how these go with the calls' quality."""
     calls = batch.calls
-    e = calls.eligible_C
+    e = eligible_calls(batch)
     quality, landed = calls.quality_C[e], calls.landed_C[e].astype(np.float64)
     group = batch.group_N[calls.rollout_C[e]]
     return {
-        "noise/scheduled": mean(calls.scheduled_C),
+        "noise/scheduled": mean(calls.scheduled_C[batch.valid_N[calls.rollout_C]]),
         "noise/landed": mean(landed),
         "noise/quality_correlation": correlation(landed, quality),
         "noise/quality_correlation_within": correlation(_centred(landed, group), _centred(quality, group)),
@@ -144,6 +150,7 @@ def evaluation_metrics(batch: TrajectoryBatch) -> dict[str, float]:
         "good_first_call": mean(batch.first_quality_N[v] == 1.0),
         "accuracy": mean(batch.rewards_N[v]),
         "recovery": mean(batch.rewards_N[faulted]),
+        "faulted_first_calls": float(faulted.sum()),
         "error_ratio": ratio(batch.errors_N[v].sum(), batch.calls_N[v].sum()),
         "policy_error_ratio": ratio(batch.policy_errors_N[v].sum(), batch.calls_N[v].sum()),
         "mean_length": mean(batch.sampled_tokens_N[v]),
@@ -229,6 +236,7 @@ METRICS: tuple[str, ...] = (
     "eval/good_first_call",
     "eval/accuracy",
     "eval/recovery",
+    "eval/faulted_first_calls",
     "eval/error_ratio",
     "eval/policy_error_ratio",
     "eval/mean_length",

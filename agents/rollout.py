@@ -12,11 +12,16 @@ import numpy.typing as npt
 from agents.generation import Bools, Decoder, Floats, Ints, generate
 from agents.tokenizer import BOS, END, Tokenizer
 from tool_gym.episodes import EpisodeRecord, Episodes, EpisodeSpec
+from tool_gym.errors import ConfigError, InfrastructureError
+from tool_gym.protocol import printable
 from tool_gym.rng import UInt64s, uniform
+
+MOST_INVALID = 0.5
 
 
 def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
-    return [BOS, *tokenizer.encode(prompt), END]
+    """A prompt as ToolEnv shows it: what cannot be shown is escaped."""
+    return [BOS, *tokenizer.encode(printable(prompt)), END]
 
 
 def encode_turn(tokenizer: Tokenizer, turn: str) -> list[int]:
@@ -56,7 +61,7 @@ class TrajectoryBatch:
         valid_N: False after an infrastructure failure: not to be trained on or counted.
         calls_N, errors_N, policy_errors_N, injected_N: tool calls; those not ok as the policy saw them;
             of these, the policy's own; and those that a fault made fail. Infrastructure is in none.
-        answers_N, turns_N, violations_N: see EpisodeRecord.
+        answers_N, turns_N: see EpisodeRecord.
         void_N: whether some turn had neither a call nor an answer.
         quality_N: greatest quality of a delivered call, 0 without one.
         first_quality_N: quality of the first call, before any fault; NaN without a call.
@@ -81,7 +86,6 @@ class TrajectoryBatch:
     injected_N: Ints
     answers_N: Ints
     turns_N: Ints
-    violations_N: Ints
     void_N: Bools
     quality_N: npt.NDArray[np.float64]
     first_quality_N: npt.NDArray[np.float64]
@@ -180,10 +184,16 @@ def rollout(
     keys = np.concatenate([np.asarray(play.sampling_keys, dtype=np.uint64) for play in plays])
     prompts: dict[str, int] = {}
     prompt_of_row = np.array([prompts.setdefault(spec.problem.prompt, len(prompts)) for spec in specs], dtype=np.int64)
+    encoded = [encode_prompt(tokenizer, prompt) for prompt in prompts]
+    longest = max(encoded, key=len)
+    if len(longest) + max_turn_tokens > context:
+        size = len(longest) + max_turn_tokens
+        shown = tokenizer.decode(longest)
+        raise ConfigError("policy.context", context, f"room for a prompt and a turn, {size} tokens: {shown!r}")
     conversation = _EpisodeConversation(plays, tokenizer)
     generated = generate(
         policy,
-        [encode_prompt(tokenizer, prompt) for prompt in prompts],
+        encoded,
         prompt_of_row,
         uniform(keys[:, None], np.arange(context)),
         conversation,
@@ -209,6 +219,19 @@ def rollout(
         )
         start = rows.stop
     return batches
+
+
+def check_valid(batch: TrajectoryBatch) -> None:
+    """Raises InfrastructureError if more than half of the rollouts were lost: the rest says little about the policy.
+
+    The loss is not random: rollouts with more calls are lost more often.
+    """
+    lost = int((~batch.valid_N).sum())
+    if lost > MOST_INVALID * len(batch):
+        raise InfrastructureError(
+            f"{lost} of {len(batch)} rollouts lost a tool call to the machinery (at most {MOST_INVALID:.0%} may); "
+            "see the interpreter pool's log"
+        )
 
 
 def call_table(records: Sequence[EpisodeRecord]) -> CallTable:
@@ -249,7 +272,6 @@ def summarise(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
         "injected_N": injected,
         "answers_N": np.array([record.answers for record in records], dtype=np.int64),
         "turns_N": np.array([record.turns for record in records], dtype=np.int64),
-        "violations_N": np.array([record.format_violations for record in records], dtype=np.int64),
         "void_N": np.array([record.idle_turns > 0 for record in records], dtype=np.bool_),
         "quality_N": quality,
         "first_quality_N": first_quality,

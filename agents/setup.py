@@ -34,7 +34,7 @@ class Setup:
         env: task, tools and turns.
         tokenizer: of the environment's tools.
         difficulties: levels trained on.
-        harder: level that the cold start shows and the training does not.
+        harder: level that the cold start shows and the training does not, None where there is none.
         device: where the policy computes.
         pool: runs the policy's programs; ``close()`` ends it.
     """
@@ -43,7 +43,7 @@ class Setup:
     env: Resolved
     tokenizer: Tokenizer
     difficulties: tuple[int, ...]
-    harder: int
+    harder: int | None
     device: torch.device
     pool: InterpreterPool
 
@@ -54,14 +54,17 @@ class Setup:
         env = _environment(config)
         levels = env.task.difficulties
         difficulties = config.env.difficulties or levels[:2]
-        above = [level for level in levels if level > max(difficulties)]
-        harder = config.env.harder if config.env.harder is not None else min(above, default=max(levels))
-        for name, chosen in (("env.difficulties", difficulties), ("env.harder", (harder,))):
-            for level in chosen:
-                if level not in levels:
-                    raise ConfigError(name, level, ", ".join(map(str, levels)))
+        for level in difficulties:
+            if level not in levels:
+                raise ConfigError("env.difficulties", level, ", ".join(map(str, levels)))
+        untrained = [level for level in levels if level not in difficulties]
+        harder = config.env.harder
+        if harder is None:
+            harder = min((level for level in untrained if level > max(difficulties)), default=None)
+        elif harder not in untrained:
+            raise ConfigError("env.harder", harder, ", ".join(map(str, untrained)) or "none: every level is trained on")
         tokenizer = Tokenizer([tool.name for tool in env.tools])
-        example = env.task.sample(rng.generator(0), harder)
+        example = env.task.sample(rng.generator(0), max(difficulties))
         room = config.policy.context - len(encode_prompt(tokenizer, example.prompt))
         if room <= config.policy.max_turn_tokens:
             wanted = f"more than prompt and turn, {config.policy.context - room + config.policy.max_turn_tokens} tokens"
@@ -71,6 +74,11 @@ class Setup:
 
     def close(self) -> None:
         self.pool.close()
+
+    @property
+    def shown(self) -> list[int]:
+        """The levels that the cold start shows."""
+        return sorted({*self.difficulties, *([] if self.harder is None else [self.harder])})
 
     def new_policy(self) -> Policy:
         """An untrained policy on the device; bf16 activations on CUDA."""

@@ -21,6 +21,7 @@ from agents.rollout import encode_prompt, encode_turn
 from agents.tokenizer import Tokenizer
 from tool_gym import rng
 from tool_gym.episodes import Episodes
+from tool_gym.errors import ConfigError, InfrastructureError
 from tool_gym.interpreter import InterpreterPool
 from tool_gym.noise import IIDNoise
 from tool_gym.registration import Resolved
@@ -62,7 +63,8 @@ def demonstrate(
 ) -> Examples:
     """Draw and play the cold start's demonstrations, on training problems, difficulties equally mixed.
 
-    Those that do not fit into the context are left out.
+    Raises InfrastructureError if the machinery lost a call (what was shown would not be what was meant), and
+    ConfigError if a demonstration does not fit into the context (the mixture would shift to short ones).
     """
     count = config.demonstrations
     generator = rng.generator(rng.key(seed, "cold_start", 0))
@@ -76,11 +78,13 @@ def demonstrate(
     for start in range(0, count, _PLAY_TOGETHER):
         part = slice(start, start + _PLAY_TOGETHER)
         for played in play_demonstrations(episodes, problems[part], styles[part], keys[part]):
-            tokens, written = encode_demonstration(tokenizer, played)
-            if len(tokens) <= context:
-                encoded.append((tokens, written))
+            if not played.record.valid:
+                raise InfrastructureError("a tool call of a demonstration was lost; see the pool's log")
+            encoded.append(encode_demonstration(tokenizer, played))
     lengths = np.array([len(tokens) for tokens, _ in encoded])
-    tokens_MT = np.zeros((len(encoded), lengths.max(initial=1)), dtype=np.int64)
+    if lengths.max() > context:
+        raise ConfigError("policy.context", context, f"at least {lengths.max()}, the length of a demonstration")
+    tokens_MT = np.zeros((len(encoded), lengths.max()), dtype=np.int64)
     written_MT = np.zeros_like(tokens_MT, dtype=np.bool_)
     for row, (tokens, written) in enumerate(encoded):
         tokens_MT[row, : len(tokens)], written_MT[row, : len(tokens)] = tokens, written
@@ -88,7 +92,7 @@ def demonstrate(
 
 
 def learning_rate(config: SFTConfig, step: int) -> float:
-    """Linear warm-up, then linear decay to a tenth of the peak at the last step."""
+    """Linear warm-up, then linear decay towards a tenth of the peak, which the step after the last would have."""
     if step < config.warmup:
         return config.learning_rate * (step + 1) / config.warmup
     progress = (step - config.warmup) / max(config.steps - config.warmup, 1)

@@ -11,11 +11,15 @@ problems, noise and uniforms, and a resumed run is the run that was never interr
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
+import os
 import platform
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +27,7 @@ from typing import Any, Protocol
 
 import gymnasium
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from agents import checkpoint as checkpoints
@@ -32,9 +37,16 @@ from agents.config import AlgoConfig, Config
 from agents.curves import plot_run
 from agents.evaluation import Evaluator
 from agents.grpo import TrainingBatch, UpdateStats, group_advantages, update
-from agents.metrics import METRICS, Selection, noise_metrics, rollout_metrics, selection_metrics
+from agents.metrics import (
+    METRICS,
+    Selection,
+    eligible_calls,
+    noise_metrics,
+    rollout_metrics,
+    selection_metrics,
+)
 from agents.model import Policy
-from agents.rollout import Play, TrajectoryBatch, concatenate
+from agents.rollout import Play, TrajectoryBatch, check_valid, concatenate
 from agents.selection import SELECTORS, rollout_penalties, select, shape_rewards
 from agents.setup import Setup, make_noise
 from tool_gym import rng
@@ -44,6 +56,7 @@ from tool_gym.errors import ConfigError
 _BETAS = (0.9, 0.95)
 _REFILL_WAVES = 4
 _BEST = "best"
+REFERENCE = "reference.safetensors"
 
 Row = dict[str, float | int | None]
 
@@ -157,10 +170,10 @@ class Trainer:
     def run(self, *, resume: bool) -> dict[str, Any]:
         """Train to the end, from the latest checkpoint with ``resume``; returns the summary."""
         try:
-            self.prepare()
             if resume:
                 self._restore(checkpoints.latest(self.folder / "checkpoints"))
             else:
+                self.prepare()
                 self.begin()
             while self.state.step < self.config.run.steps:
                 self._step()
@@ -170,10 +183,18 @@ class Trainer:
 
     def prepare(self) -> None:
         """The cold start, and what depends on its reference."""
-        start = cold_start(self.setup, lambda n, loss: self.display.cold_start(n, self.config.sft.steps, loss))
+        start = cold_start(
+            self.setup,
+            lambda step, loss: self.display.cold_start(step, self.config.sft.steps, loss),
+            lambda: self.display.note("another run is making the same cold start: waiting for it"),
+        )
         self.policy.load_state_dict(start.weights)
-        self.noise = make_noise(self.config.noise, start.reference)
-        self.evaluator = Evaluator(self.setup, start.reference)
+        self._refer_to(start.reference)
+
+    def _refer_to(self, reference: npt.NDArray[np.float64]) -> None:
+        self.reference = reference
+        self.noise = make_noise(self.config.noise, reference)
+        self.evaluator = Evaluator(self.setup, reference)
 
     def sample(self, step: int) -> TrajectoryBatch:
         """The candidates of a step, invalid ones too; with ``refill`` until enough groups are trainable."""
@@ -204,6 +225,7 @@ class Trainer:
         started = time.perf_counter()
         step, config = self.state.step + 1, self.config
         batch = self.sample(step)
+        check_valid(batch)
         sampled = time.perf_counter()
         selection = select_rollouts(batch, config.algo, seed=config.run.seed, step=step)
         stats = None
@@ -212,10 +234,10 @@ class Trainer:
             stats = update(self.policy, self.optimizer, chosen, config.algo, config.policy.context)
         else:
             self.state.skipped += 1
-        self.noise.observe(batch.calls.quality_C[batch.calls.eligible_C])
+        self.noise.observe(batch.calls.quality_C[eligible_calls(batch)])
         updated = time.perf_counter()
         self.state.step = step
-        self.state.num_tokens += int(batch.sampled_NT.sum())
+        self.state.num_tokens += int(batch.sampled_NT[batch.valid_N].sum())
         figures = rollout_metrics(batch) | noise_metrics(batch) | selection_metrics(batch, selection)
         figures |= _update_metrics(stats) | {"num_tokens": self.state.num_tokens}
         if step % config.run.eval_every == 0 or step == config.run.steps:
@@ -233,10 +255,11 @@ class Trainer:
             self._save()
 
     def begin(self) -> None:
-        """Step 0: the cold-started policy, evaluated and kept."""
-        (self.folder / "checkpoints").mkdir()
+        """Step 0: the cold-started policy, evaluated and kept, and the reference that the run's noise refers to."""
+        (self.folder / "checkpoints").mkdir(exist_ok=True)
+        checkpoints.save_tensors(self.folder / REFERENCE, {"reference": torch.from_numpy(self.reference)})
         for name in ("metrics.jsonl", "trajectories.jsonl"):
-            (self.folder / name).touch()
+            write_text(self.folder / name, "")
         self._record(self._evaluate())
         self._save()
 
@@ -309,6 +332,7 @@ class Trainer:
     def _restore(self, folder: Path) -> None:
         """Go back to a checkpoint, and the run's files with it."""
         saved = checkpoints.load(folder)
+        self._refer_to(read_reference(self.folder))
         self.policy.load_state_dict(saved.policy)
         checkpoints.restore_optimizer(self.optimizer, saved.optimizer)
         self.noise.load_state({key: value.numpy() for key, value in saved.noise.items()})
@@ -324,7 +348,11 @@ class Trainer:
         figures = {"last": self.evaluator(self.policy, "test")}
         figures["best"] = figures["last"]
         if self.state.best_step != self.state.step:
-            self.policy.load_state_dict(checkpoints.load(self.folder / "checkpoints" / _BEST).policy)
+            best = checkpoints.load(self.folder / "checkpoints" / _BEST)
+            if best.state["step"] != self.state.best_step:
+                place = str(self.folder / "checkpoints" / _BEST)
+                raise ConfigError("checkpoint", place, f"the policy of step {self.state.best_step}")
+            self.policy.load_state_dict(best.policy)
             figures["best"] = self.evaluator(self.policy, "test")
         test = {name: {key: _plain(value) for key, value in part.items()} for name, part in figures.items()}
         summary = {
@@ -341,7 +369,7 @@ class Trainer:
 
 
 def _plain(value: float | None) -> float | int | None:
-    return None if value is None or (isinstance(value, float) and math.isnan(value)) else value
+    return None if value is None or not math.isfinite(value) else value
 
 
 def _update_metrics(stats: UpdateStats | None) -> dict[str, float]:
@@ -376,30 +404,68 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 def train(config: Config, display: Display) -> Path:
     """Start a run in a new folder; returns the folder.
 
-    Raises ConfigError for a folder that exists, before anything is written.
+    Raises ConfigError for a name that is taken or a place where no folder can be made, before anything is written.
     """
     run = config.run
-    name = run.name or f"{datetime.now().astimezone():%Y%m%d-%H%M%S}-{config.algo.selector}-seed{run.seed}"
+    name = run.name or f"{datetime.now().astimezone():%Y%m%d-%H%M%S-%f}-{config.algo.selector}-seed{run.seed}"
     folder = Path(run.runs_dir) / name
     if folder.exists():
         raise ConfigError("run.name", name, f"a name that is not taken in {run.runs_dir} (--resume {folder} goes on)")
     trainer = Trainer(config, folder, display)
-    folder.mkdir(parents=True)
-    write_text(folder / "config.json", json.dumps({"config": config.to_dict(), **_versions()}, indent=1) + "\n")
-    trainer.run(resume=False)
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        trainer.setup.close()
+        raise ConfigError("run.runs_dir", run.runs_dir, f"a folder that can be written ({error.strerror})") from error
+    with locked(folder):
+        write_text(folder / "config.json", json.dumps({"config": config.to_dict(), **_versions()}, indent=1) + "\n")
+        trainer.run(resume=False)
     return folder
 
 
 def resume(folder: Path, display: Display) -> Path:
-    """Go on with a run after its latest checkpoint; returns the folder.
+    """Go on with a run after its latest checkpoint, or from its start where it has none yet; returns the folder.
 
-    Raises ConfigError where the folder is not a run's or its checkpoint is damaged.
+    Raises ConfigError where the folder is not a run's, its checkpoint is damaged, or the run is going on.
     """
-    config = read_config(folder)
-    checkpoints.load(checkpoints.latest(folder / "checkpoints"))
     # The folder may have moved; the cache of cold starts lies beside it.
-    Trainer(config.replace(**{"run.runs_dir": str(folder.resolve().parent)}), folder, display).run(resume=True)
+    config = read_config(folder).replace(**{"run.runs_dir": str(folder.resolve().parent)})
+    with locked(folder):
+        started = has_checkpoint(folder)
+        if started:
+            checkpoints.load(checkpoints.latest(folder / "checkpoints"))
+        Trainer(config, folder, display).run(resume=started)
     return folder
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Whether a run got so far that it can be gone on with."""
+    return any((folder / "checkpoints").glob("step_[0-9]*"))
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a run's folder: two processes in one would mix their lines. Freed when the process ends, however it ends.
+
+    Raises ConfigError if another process holds it.
+    """
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError("run", str(folder), "a run that no other process is working on") from None
+        yield
+    finally:
+        os.close(handle)
+
+
+def read_reference(folder: Path) -> npt.NDArray[np.float64]:
+    """The qualities that correlated noise refers to. Raises ConfigError where the file is missing or damaged."""
+    reference = checkpoints.load_tensors(folder / REFERENCE).get("reference")
+    if reference is None:
+        raise ConfigError("checkpoint", str(folder / REFERENCE), "a file with the tensor `reference`")
+    return np.asarray(reference.double().numpy())
 
 
 def read_config(folder: Path) -> Config:

@@ -33,11 +33,12 @@ class CompareConfig:
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: its configuration and the columns of its metrics."""
+    """A finished run: its configuration, its rows of metrics, its summary, and the revision of the code."""
 
     config: Config
     rows: list[dict[str, Any]]
     summary: dict[str, Any]
+    revision: str = ""
 
     def curve(self, column: str) -> tuple[Numbers, Numbers]:
         """Updates and values where the column is defined."""
@@ -45,9 +46,13 @@ class Run:
         return np.array([s for s, _ in points], dtype=float), np.array([v for _, v in points], dtype=float)
 
     def area(self, column: str) -> float:
-        """Area under the curve over the updates where it is defined, divided by their range; NaN for fewer than two."""
+        """Area under an evaluation's curve divided by the range of updates.
+
+        NaN where the figure is undefined at an evaluation: arms would be compared over different ranges.
+        """
         updates, values = self.curve(column)
-        return auc(updates, values) if len(updates) > 1 else float("nan")
+        evaluations, _ = self.curve("eval/accuracy")
+        return auc(updates, values) if len(updates) == len(evaluations) > 1 else float("nan")
 
     def test(self, name: str) -> float:
         """A figure of the last policy on the test problems; NaN where it is undefined."""
@@ -77,13 +82,29 @@ FIGURES: tuple[Figure, ...] = (
 
 
 def read_runs(folder: Path) -> list[Run]:
-    """The finished runs below a folder. Raises ConfigError where there is none."""
+    """The finished runs below a folder.
+
+    Raises ConfigError where there is none, and for two runs that differ in nothing but their name.
+    """
     runs = [
-        Run(read_config(path.parent), read_metrics(path.parent), json.loads(path.read_text(encoding="utf-8")))
+        Run(
+            read_config(path.parent),
+            read_metrics(path.parent),
+            json.loads(path.read_text(encoding="utf-8")),
+            str(json.loads((path.parent / "config.json").read_text(encoding="utf-8"))["git"]["revision"]),
+        )
         for path in sorted(folder.glob("*/summary.json"))
     ]
     if not runs:
         raise ConfigError("folder", str(folder), "a folder that holds finished runs")
+    seen: dict[str, str] = {}
+    for run in runs:
+        same = repr(
+            {field: value for field, value in _flat(run.config).items() if field not in ("run.name", "run.runs_dir")}
+        )
+        if same in seen:
+            raise ConfigError("folder", str(folder), f"runs that differ: {seen[same]} and {run.config.run.name} do not")
+        seen[same] = str(run.config.run.name)
     return runs
 
 
@@ -101,6 +122,9 @@ def _flat(config: Config) -> dict[str, Any]:
 def compare(config: CompareConfig, console: Console) -> None:
     """Print a table of arms for every setting of the fields that vary beside the rule, and the paired differences."""
     runs = read_runs(config.folder)
+    revisions = sorted({run.revision for run in runs})
+    if len(revisions) > 1:
+        console.print(f"these runs are of different revisions of the code: {', '.join(revisions)}", highlight=False)
     fields = [field for field in varying(runs) if field != "algo.selector"]
     settings: dict[tuple[Any, ...], list[Run]] = {}
     for run in runs:

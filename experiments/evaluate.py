@@ -11,12 +11,12 @@ from rich.console import Console
 from rich.table import Table
 
 from agents import checkpoint as checkpoints
-from agents.coldstart import cold_start
 from agents.display import figure
 from agents.evaluation import Evaluator
 from agents.setup import Setup
-from agents.trainer import read_config
+from agents.trainer import read_config, read_reference
 from tool_gym.errors import ConfigError
+from tool_gym.registration import resolve
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class EvaluateConfig:
 
 
 def evaluate(config: EvaluateConfig, console: Console) -> dict[str, float]:
-    """Print and return the figures under ``eval/``; the noise refers to the cold start that the run began from.
+    """Print and return the figures under ``eval/``; correlated noise keeps the run's reference.
 
     Raises ConfigError for what is out of range, a folder that is no run, a damaged checkpoint, or an
     environment with other tools than the policy's.
     """
-    own = read_config(config.run).replace(**{"run.runs_dir": str(config.run.resolve().parent)})
+    own = read_config(config.run)
     place = config.run / "checkpoints"
     saved = checkpoints.load(checkpoints.latest(place) if config.checkpoint == "last" else place / config.checkpoint)
     wanted = {
@@ -59,17 +59,12 @@ def evaluate(config: EvaluateConfig, console: Console) -> dict[str, float]:
         "run.test_problems": config.problems,
     }
     other = own.replace(**{field: value for field, value in wanted.items() if value is not None})
-    home = Setup.open(own)
-    try:
-        reference = cold_start(home).reference
-    finally:
-        home.close()
+    reference = read_reference(config.run)
+    tools = tuple(tool.name for tool in resolve(own.env.id).tools)
     setup = Setup.open(other)
     try:
-        if setup.tokenizer.pieces != home.tokenizer.pieces:
-            raise ConfigError(
-                "env", other.env.id, f"environments with the tools {', '.join(home.tokenizer.tool_names)}"
-            )
+        if setup.tokenizer.tool_names != tools:
+            raise ConfigError("env", other.env.id, f"environments with the tools {', '.join(tools)}")
         policy = setup.new_policy()
         policy.load_state_dict(saved.policy)
         figures = Evaluator(setup, reference)(policy, "test")

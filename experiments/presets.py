@@ -44,6 +44,16 @@ PRESETS: dict[str, Preset] = {
         },
         range(1000, 1003),
     ),
+    "cold-start": Preset(
+        "compare cold starts by the policy that they leave: no update, seeds that no report uses",
+        {
+            "run.steps": (0,),
+            "sft.learning_rate": (2e-3, 3e-3),
+            "sft.batch": (64, 128),
+            "sft.steps": (225, 450),
+        },
+        range(1000, 1002),
+    ),
 }
 
 
@@ -57,6 +67,7 @@ def expand(grid: Mapping[str, Sequence[Any]], seeds: Sequence[int], base: Config
         for values in itertools.product(*grid.values()):
             changes = dict(zip(grid, values, strict=True))
             parts = [f"{field.rpartition('.')[2]}={value}" for field, value in changes.items()]
-            name = ",".join([*parts, f"seed={seed}"])
+            # The name is a folder's, so without the slash of an environment's id.
+            name = ",".join([*parts, f"seed={seed}"]).replace("/", "_")
             runs.append((name, base.replace(**changes, **{"run.seed": seed, "run.name": name})))
     return runs

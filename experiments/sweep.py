@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -69,7 +68,7 @@ def plan(config: SweepConfig) -> list[tuple[str, Config]]:
         raise ConfigError("processes", config.processes, "0 or more")
     preset = PRESETS[config.preset]
     grid: dict[str, Sequence[Any]] = dict(preset.grid)
-    grid |= {name: [_value(text) for text in values.split(",")] for name, values in config.grid.items()}
+    grid |= {name: _values(text) for name, text in config.grid.items()}
     settings = {name: _value(text) for name, text in config.set.items()}
     base = Config().replace(**settings, **{"run.runs_dir": str(config.out / config.preset)})
     return expand(grid, config.seeds or preset.seeds, base)
@@ -77,12 +76,20 @@ def plan(config: SweepConfig) -> list[tuple[str, Config]]:
 
 def finished(folder: Path, config: Config) -> bool:
     """Whether the run is there and whole. Raises ConfigError where the folder holds a run of another configuration."""
-    if not folder.exists():
+    if not (folder / "config.json").exists():
         return False
-    other = read_config(folder)
-    if other != config:
+    # The sweep's folder may be named in another way, or have moved.
+    if read_config(folder).replace(**{"run.runs_dir": config.run.runs_dir}) != config:
         raise ConfigError("out", str(folder), "a folder for these runs: one of another configuration is there")
     return (folder / "summary.json").exists()
+
+
+def _values(text: str) -> list[Any]:
+    """Comma-separated values: ``.1,.3``, ``(3, 4),(4, 5)``, ``roc,stratified``."""
+    try:
+        return list(ast.literal_eval(f"[{text}]"))
+    except (ValueError, SyntaxError):
+        return [_value(part) for part in text.split(",")]
 
 
 def _value(text: str) -> Any:
@@ -94,12 +101,13 @@ def _value(text: str) -> Any:
 
 
 def _command(folder: Path, config: Config) -> list[str]:
-    """The command of a run: from its start, or from its latest checkpoint where there is one."""
+    """The command of a run: from its start, or to go on with it."""
     train = [sys.executable, str(_ROOT / "train.py")]
-    if any((folder / "checkpoints").glob("step_[0-9]*")):
+    if (folder / "config.json").exists():
         return [*train, "--resume", str(folder)]
-    # It was interrupted before anything could be kept.
-    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        # Interrupted before it had written a word; rmdir refuses a folder that holds anything.
+        folder.rmdir()
     return [*train, *config.arguments()]
 
 

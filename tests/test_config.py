@@ -8,6 +8,8 @@ import pytest
 import tyro
 
 from agents.config import AlgoConfig, Config, EnvConfig, NoiseConfig, PolicyConfig, RunConfig, SFTConfig
+from agents.model import Policy, parameter_count
+from agents.tokenizer import Tokenizer
 from tool_gym.errors import ConfigError
 
 CHANGED = Config(
@@ -55,6 +57,14 @@ def test_short_flags_are_aliases_of_fields() -> None:
         ("sft.mixture", {"clean": 0.5}, "sum to 1"),
         ("run.name", "a/b", "without a slash"),
         ("run.seed", -1, r"\[0, "),
+        ("run.steps", 2.5, "type int"),
+        ("run.steps", True, "type int"),
+        ("run.name", 7, "type str"),
+        ("algo.refill", "no", "type bool"),
+        ("algo.learning_rate", float("inf"), r"\(0.0, 1.0\]"),
+        ("env.difficulties", 3, "type tuple"),
+        ("env.difficulties", (3, 3), "each once"),
+        ("sft.mixture", {"clean": "1"}, "type dict"),
     ],
 )
 def test_a_bad_value_is_refused_with_field_value_and_what_is_allowed(field: str, value: object, allowed: str) -> None:
@@ -71,5 +81,6 @@ def test_fields_that_do_not_exist_are_refused() -> None:
         Config.from_dict({"algo": {"old": 1}})
 
 
-def test_the_default_policy_is_the_size_that_the_readme_says() -> None:
-    assert PolicyConfig() == PolicyConfig(layers=3, width=64, heads=4)
+def test_the_default_policy_has_about_160_thousand_parameters() -> None:
+    tokenizer = Tokenizer(["python"])
+    assert 150_000 < parameter_count(Policy(PolicyConfig(), len(tokenizer))) < 170_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,7 +27,7 @@ SMALL = {
     "policy.layers": "1",
     "policy.width": "32",
     "policy.heads": "2",
-    "policy.context": "192",
+    "policy.context": "224",
     "sft.steps": "60",
     "sft.batch": "16",
     "sft.demonstrations": "512",
@@ -51,8 +52,9 @@ def test_presets_are_grids_of_valid_runs_with_distinct_names(name: str) -> None:
     runs = expand(preset.grid, preset.seeds, Config())
     assert len(runs) == len(preset.seeds) * np.prod([len(values) for values in preset.grid.values()])
     assert len({run_name for run_name, _ in runs}) == len(runs)
-    assert name == "tune" or all(seed < 100 for seed in preset.seeds)
-    assert name != "tune" or all(seed >= 1000 for seed in preset.seeds)
+    for_tuning = name in ("tune", "cold-start")
+    assert all((seed >= 1000) == for_tuning for seed in preset.seeds)
+    assert for_tuning or all(seed < 100 for seed in preset.seeds)
 
 
 def test_a_sweep_runs_what_is_missing_and_compare_reads_it(
@@ -70,16 +72,19 @@ def test_a_sweep_runs_what_is_missing_and_compare_reads_it(
     assert varying(runs) == ["algo.selector"]
     first = {path: path.read_bytes() for path in folder.glob("*/metrics.jsonl")}
 
-    # A finished run is skipped; one that was interrupted is resumed to the same end.
-    (summary,) = folder.glob("*roc,*seed=1/summary.json")
-    summary.unlink()
+    # Finished runs are skipped; one that was interrupted is resumed to the same end, one that never began is begun.
+    (cut,) = folder.glob("*roc,*seed=1")
+    (never,) = folder.glob("*roc,*seed=0")
+    whole = {path: rows(path) for path in (cut, never)}
+    (cut / "summary.json").unlink()
+    shutil.rmtree(cut / "checkpoints" / "step_000002")
+    shutil.rmtree(never)
+    never.mkdir()
     console, out = say()
     assert sweep(config, console) == 0
-    assert "4 runs, 3 finished" in out.getvalue()
-    assert summary.exists()
-    assert all(rows(path.parent) for path in first)
-    unchanged = [path for path in first if path.parent != summary.parent]
-    assert all(path.read_bytes() == first[path] for path in unchanged)
+    assert "4 runs, 2 finished" in out.getvalue()
+    assert whole == {path: rows(path) for path in (cut, never)}
+    assert all(path.read_bytes() == first[path] for path in first if path.parent not in (cut, never))
 
     console, out = say()
     compare(CompareConfig(folder), console)
@@ -118,7 +123,7 @@ def test_a_run_that_fails_is_named_with_its_log_and_stops_no_other(
 
 def test_bad_sweeps_are_refused_before_anything_runs(tmp_path: Path) -> None:
     for words, parts in (
-        (("sweep", "regimes"), ("preset", "regimes", "regime, tune")),
+        (("sweep", "regimes"), ("preset", "regimes", "regime, tune, cold-start")),
         (("sweep", "--set", "algo.selector", "rocc"), ("algo.selector", "rocc")),
         (("sweep", "--grid", "noise.rate", "0.1,1.3"), ("noise.rate", "1.3")),
         (("sweep", "--set", "noise.ratio", "1"), ("noise.ratio",)),
@@ -136,6 +141,10 @@ def test_a_plan_changes_only_what_it_says() -> None:
     assert name == "answers=10,correlation=0.9,selector=grpo,rate=0.1,seed=3"
     assert (config.env.answers, config.noise.correlation, config.algo.selector) == (10, 0.9, "grpo")
     assert (config.noise.rate, config.run.seed) == (0.1, 3)
+    grid = {"env.difficulties": "(3, 4),(4, 5)", "env.id": "tool_gym/Arithmetic-v0"}
+    runs = plan(SweepConfig(seeds=(3,), grid=grid))
+    assert {config.env.difficulties for _, config in runs} == {(3, 4), (4, 5)}
+    assert all("/" not in name for name, _ in runs)
 
 
 def test_evaluate_repeats_the_summary_and_takes_other_noise(
@@ -160,4 +169,5 @@ def test_areas_and_late_means_of_a_run() -> None:
     table = [{"step": s, "eval/accuracy": v, "roc/x": x} for s, v, x in ((0, 0.0, None), (5, 1.0, 2.0), (10, 1.0, 4.0))]
     run = Run(Config().replace(**{"run.steps": 10}), table, {})
     assert run.area("eval/accuracy") == pytest.approx(0.75)
+    assert np.isnan(run.area("roc/x"))
     assert run.late("roc/x") == pytest.approx(4.0)

@@ -99,15 +99,15 @@ def test_invalid_rollouts_count_in_no_figure() -> None:
     assert figures["tools/call_frequency"] == pytest.approx(8 / 7)
     assert figures["tools/failure_frequency"] == pytest.approx(3 / 8)
     assert figures["tools/policy_failure_frequency"] == pytest.approx(1 / 8)
-    assert figures["tools/first_call_policy_failure"] == pytest.approx(1 / 7)
+    assert figures["tools/first_call_policy_failure"] == pytest.approx(1 / 6)
     assert figures["tools/after_error_policy_failure"] == 0
     assert figures["frac_reward_zero_std"] == 0
 
 
 def test_noise_is_counted_over_eligible_calls() -> None:
     figures = noise_metrics(BATCH)
-    assert figures["noise/landed"] == pytest.approx(2 / 8)
-    assert figures["noise/scheduled"] == pytest.approx(2 / 9)
+    assert figures["noise/landed"] == pytest.approx(2 / 7)
+    assert figures["noise/scheduled"] == pytest.approx(2 / 8)
     assert figures["noise/quality_correlation"] > 0
 
 
@@ -137,6 +137,7 @@ def test_evaluation_of_the_batch() -> None:
     assert figures["accuracy"] == pytest.approx(5 / 7)
     assert figures["good_first_call"] == pytest.approx(3 / 7)
     assert figures["recovery"] == 1
+    assert figures["faulted_first_calls"] == 2
 
 
 def test_every_figure_has_a_column() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,12 +14,18 @@ import torch
 from agents import coldstart, sft
 from agents.coldstart import cold_start
 from agents.config import Config, SFTConfig
+from agents.rollout import Play
 from agents.setup import Setup
 from agents.tokenizer import BOS, END
 from tests.tiny import tiny_config
 from tool_gym import rng
+from tool_gym.episodes import EpisodeSpec
+from tool_gym.errors import ConfigError, InfrastructureError
 from tool_gym.noise import NoNoise
+from tool_gym.registration import Resolved
+from tool_gym.tasks import Arithmetic
 from tool_gym.tasks.demonstrations import play_demonstrations
+from tool_gym.tools import Finished, PythonTool, ToolResult
 
 
 @pytest.fixture
@@ -112,8 +119,49 @@ def test_the_same_seed_makes_the_same_cold_start_bytes_and_damage_is_repaired(tm
     assert sorted(p.suffix for p in one.parent.iterdir()) == [".lock", ".safetensors"]
 
 
-def test_the_reference_holds_the_qualities_of_working_calls(setup: Setup) -> None:
-    reference = cold_start(setup).reference
-    assert 0 < len(reference) <= coldstart.REFERENCE_CALLS
-    assert (reference >= 0).all()
-    assert (reference <= 1).all()
+def test_the_reference_holds_the_qualities_of_the_first_working_calls_without_noise(setup: Setup) -> None:
+    start = cold_start(setup)
+    assert len(start.reference) == coldstart.REFERENCE_CALLS
+    policy = setup.new_policy()
+    policy.load_state_dict(start.weights)
+    index = np.arange(coldstart.REFERENCE_EPISODES)
+    problems = [setup.problem(key, setup.difficulties, "train") for key in rng.key(0, "reference", 0, index)]
+    keys = rng.key(0, "reference", 1, index)
+    (batch,) = setup.rollout(policy, [Play(setup.episodes(NoNoise()), [EpisodeSpec(p, 0) for p in problems], keys)])
+    worked = [call.quality for record in batch.records for call in record.calls if call.result.ok]
+    assert start.reference[: len(worked)].tolist() == worked[: len(start.reference)]
+
+
+def test_demonstrations_that_lost_a_call_or_do_not_fit_are_refused(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = SFTConfig(batch=8, demonstrations=64)
+
+    def demonstrate(context: int) -> sft.Examples:
+        return sft.demonstrate(
+            setup.env, setup.pool, setup.tokenizer, config, difficulties=(3,), seed=0, context=context
+        )
+
+    longest = int(demonstrate(224).lengths_M.max())
+    demonstrate(longest)
+    with pytest.raises(ConfigError, match=rf"policy\.context: got {longest - 1}; allowed: at least {longest}"):
+        demonstrate(longest - 1)
+    lost = ToolResult("infrastructure", "lost", "worker lost")
+    monkeypatch.setattr(PythonTool, "submit", lambda self, bodies, pool: Finished([lost] * len(bodies)))
+    with pytest.raises(InfrastructureError, match="demonstration was lost"):
+        demonstrate(224)
+    with pytest.raises(InfrastructureError, match="reference was measured"):
+        coldstart.measure_reference(setup, setup.new_policy())
+
+
+def test_what_a_registered_id_stands_for_is_part_of_the_cold_starts_identity(setup: Setup) -> None:
+    base = coldstart._identity(setup)
+    env = setup.env
+    others = (
+        Resolved(env.task, env.tools, 2),
+        Resolved(Arithmetic(answers=4), env.tools, env.max_turns),
+        Resolved(env.task, (*env.tools, env.tools[0]), env.max_turns),
+    )
+    identities = {coldstart._identity(dataclasses.replace(setup, env=other)) for other in others}
+    assert len(identities | {base}) == 4
+    assert coldstart._identity(dataclasses.replace(setup)) == base

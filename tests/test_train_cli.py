@@ -52,6 +52,9 @@ def refused(result: subprocess.CompletedProcess[str], *parts: str) -> None:
         ("--sft.mixture cleen 1.0", ("sft.mixture", "cleen", "clean")),
         ("--policy.context 32", ("policy.context", "32")),
         ("--resume nowhere", ("run", "nowhere", "the folder of a run")),
+        ("--resume nowhere --steps 5", ("resume", "--run.steps 5", "a run goes on with its own")),
+        ("--env.harder 3", ("env.harder", "3", "5, 6")),
+        ("--runs-dir /proc/nowhere", ("run.runs_dir", "/proc/nowhere", "can be written")),
     ],
 )
 def test_bad_input_is_refused_in_one_line_before_anything_is_written(
@@ -81,6 +84,8 @@ def test_a_corrupt_checkpoint_is_refused_and_nothing_is_overwritten(
     file.write_bytes(bytes(content))
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     refused(train("--resume", str(folder), cwd=tmp_path), "checkpoint", str(file))
+    with trainer.locked(folder):
+        refused(train("--resume", str(folder), cwd=tmp_path), "run", str(folder), "no other process")
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 

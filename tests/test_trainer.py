@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,15 +17,16 @@ import agents
 from agents import trainer
 from agents.config import Config
 from agents.evaluation import Evaluator
-from agents.grpo import token_logprobs
+from agents.grpo import token_logprobs, update
 from agents.metrics import METRICS
 from agents.selection import SELECTORS
 from agents.setup import Setup
 from agents.trainer import Trainer, select_rollouts, training_batch
 from tests.tiny import Silent, rows, tiny_config
 from tool_gym import ToolEnv, rng
-from tool_gym.errors import ConfigError
+from tool_gym.errors import ConfigError, DivergenceError, InfrastructureError
 from tool_gym.registration import resolve
+from tool_gym.tools import Finished, PythonTool, ToolResult
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +52,7 @@ def cache(tmp_path: Path, tiny_cold_starts: Callable[[Path], Path]) -> Path:
 def test_a_run_leaves_what_the_readme_says(finished: Path) -> None:
     assert {p.name for p in finished.iterdir()} == {
         "config.json",
+        "reference.safetensors",
         "metrics.jsonl",
         "trajectories.jsonl",
         "checkpoints",
@@ -92,30 +96,143 @@ def test_the_same_seed_gives_the_same_bytes_whatever_the_workers_and_live_rows(f
         assert (again / file).read_bytes() == (finished / file).read_bytes()
 
 
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing of ours catches it, and no file is written after it."""
+
+
+# Where a run is killed: before or after this method of Trainer runs for the n-th time.
+KILLS = [
+    ("prepare", 1, "before"),  # nothing but the folder and its configuration
+    ("begin", 1, "before"),
+    ("_record", 1, "before"),  # step 0: the best policy is kept, no line and no checkpoint
+    ("_record", 1, "after"),
+    ("_record", 2, "after"),  # step 1: a line, the checkpoint is that of step 0
+    ("_write_trajectories", 1, "after"),  # step 2: trajectories and best policy, no line
+    ("_record", 4, "after"),  # step 3
+    ("_save", 5, "before"),  # step 4, or a new best policy
+    ("_finish", 1, "before"),
+]
+
+
+@pytest.mark.parametrize(("method", "count", "moment"), KILLS)
 def test_a_run_that_is_killed_and_resumed_is_the_run_that_was_not(
-    finished: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+    method: str, count: int, moment: str, finished: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Killed(BaseException):
-        pass
+    original = getattr(Trainer, method)
+    calls = []
 
-    original = Trainer._record
-
-    def record(self: Trainer, figures: dict[str, float]) -> None:
-        original(self, figures)
-        if self.state.step == 3:
+    def killed(self: Trainer, *arguments: Any, **named: Any) -> Any:
+        calls.append(1)
+        if len(calls) == count and moment == "before":
             raise Killed
+        result = original(self, *arguments, **named)
+        if len(calls) == count:
+            raise Killed
+        return result
 
-    monkeypatch.setattr(Trainer, "_record", record)
+    monkeypatch.setattr(Trainer, method, killed)
     with pytest.raises(Killed):
         trainer.train(tiny_config(cache), Silent())
     monkeypatch.undo()
-    assert len(rows(cache / "run")) == 4
-    display = Silent()
-    trainer.resume(cache / "run", display)
-    assert display.notes == ["resumed after step 2"]
+    if method == "_record" and count == 4:
+        # Cut in the middle of a line, as a kill can leave it.
+        with (cache / "run" / "metrics.jsonl").open("a") as file:
+            file.write('{"step": 4, "rew')
+    trainer.resume(cache / "run", Silent())
     assert rows(cache / "run") == rows(finished)
     for file in ("summary.json", "trajectories.jsonl", "checkpoints/step_000004/policy.safetensors"):
         assert (cache / "run" / file).read_bytes() == (finished / file).read_bytes()
+
+
+def test_a_run_that_is_going_on_is_not_resumed_by_another(finished: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
+    # A second descriptor is refused like a second process.
+    with trainer.locked(finished), pytest.raises(ConfigError, match="no other process is working on"):
+        trainer.resume(finished, Silent())
+    assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
+
+
+def lose(monkeypatch: pytest.MonkeyPatch, share: float) -> None:
+    """The machinery loses a share of the python tool's calls, keyed by their number."""
+    original = PythonTool.submit
+    seen = [0]
+
+    def submit(self: PythonTool, bodies: Sequence[str], pool: Any) -> Any:
+        pending = original(self, bodies, pool)
+        results: dict[int, ToolResult] = {}
+        while pending.remaining:
+            results.update(pending.take(block=True))
+        for index in results:
+            seen[0] += 1
+            if (seen[0] * 0.618) % 1 < share:
+                results[index] = ToolResult("infrastructure", "lost", "worker lost")
+        return Finished([results[index] for index in range(len(bodies))])
+
+    monkeypatch.setattr(PythonTool, "submit", submit)
+
+
+def test_lost_calls_are_masked_and_counted_and_never_a_reward_of_zero(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny_config(cache, **{"noise.reference": "running"})
+    opened = start(config)
+    lose(monkeypatch, 0.15)
+    opened.folder.mkdir()
+    opened.begin()
+    batch = opened.sample(1)
+    assert 0 < (~batch.valid_N).sum() < 0.5 * len(batch)
+    assert all(any(c.origin == "infrastructure" for c in r.calls) != r.valid for r in batch.records)
+    selection = select_rollouts(batch, config.algo, seed=0, step=1)
+    assert batch.valid_N[selection.chosen_K].all()
+    monkeypatch.setattr(opened, "sample", lambda step: batch)
+    before = opened.noise.state()["reference"]
+    opened._step()
+    opened.setup.close()
+    row = rows(opened.folder)[-1]
+    assert row["infrastructure/invalid"] == (~batch.valid_N).sum()
+    assert row["reward"] == pytest.approx(batch.rewards_N[batch.valid_N].mean())
+    valid_calls = batch.calls.eligible_C & batch.valid_N[batch.calls.rollout_C]
+    after = opened.noise.state()["reference"]
+    added = batch.calls.quality_C[valid_calls]
+    assert after.tolist() == [*before.tolist(), *added.tolist()][-4096:]
+
+
+def test_a_run_that_loses_most_of_its_rollouts_stops_rather_than_train_on_the_rest(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = start(tiny_config(cache))
+    before = [p.clone() for p in opened.policy.parameters()]
+    lose(monkeypatch, 0.95)
+    with pytest.raises(InfrastructureError, match="rollouts lost a tool call"):
+        opened._step()
+    with pytest.raises(InfrastructureError, match="rollouts lost a tool call"):
+        opened.evaluator(opened.policy, "validation")
+    opened.setup.close()
+    assert all(torch.equal(a, b) for a, b in zip(before, opened.policy.parameters(), strict=True))
+
+
+def test_a_gradient_that_is_not_finite_stops_the_run(cache: Path) -> None:
+    opened = start(tiny_config(cache))
+    batch = opened.sample(1)
+    opened.setup.close()
+    chosen = training_batch(batch, select_rollouts(batch, opened.config.algo, seed=0, step=1), "group")
+    chosen.advantages_N[:] = np.inf
+    with pytest.raises(DivergenceError, match="gradient's norm"):
+        update(opened.policy, opened.optimizer, chosen, opened.config.algo, 224)
+
+
+def test_the_reference_of_a_run_is_its_own_whatever_becomes_of_the_cache(finished: Path, cache: Path) -> None:
+    config = tiny_config(cache, **{"run.name": "other", "noise.reference": "running"})
+    folder = trainer.train(config, Silent())
+    reference = trainer.read_reference(folder)
+    shutil.rmtree(cache / ".cache")
+    (folder / "summary.json").unlink()
+    shutil.rmtree(folder / "checkpoints" / "step_000004")
+    whole = rows(folder)
+    trainer.resume(folder, Silent())
+    assert rows(folder) == whole
+    assert np.array_equal(trainer.read_reference(folder), reference)
+    assert not (cache / ".cache").exists()
 
 
 def test_a_running_reference_is_kept_in_checkpoints(cache: Path) -> None:

@@ -13,7 +13,7 @@ def tiny_config(runs_dir: Path, **changes: Any) -> Config:
     """Two answers, so that luck gives both classes; an evaluation and a checkpoint every two steps."""
     config = Config(
         env=EnvConfig(answers=2),
-        policy=PolicyConfig(layers=1, width=32, heads=2, context=192),
+        policy=PolicyConfig(layers=1, width=32, heads=2, context=224),
         sft=SFTConfig(steps=60, batch=16, demonstrations=512, warmup=10, learning_rate=1e-2),
         algo=AlgoConfig(prompts=4, group_size=4, min_positive=1, min_negative=1, learning_rate=1e-3),
         run=RunConfig(

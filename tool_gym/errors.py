@@ -25,5 +25,9 @@ class TaskError(ToolGymError):
     """A task or tool (trusted code) raised, or returned what its contract forbids."""
 
 
+class DivergenceError(ToolGymError):
+    """Training went wrong in its numbers: a loss, gradient or weight that is not finite."""
+
+
 class InfrastructureError(ToolGymError):
     """The machinery around the tools failed: a pool that cannot start, workers that keep dying."""

@@ -40,7 +40,8 @@ class Arithmetic(Task):
     ``partials`` (the k true results, left to right), ``confused`` (the value under Python's precedence).
 
     Args:
-        answers: from 2 to 10; answers are 0 to answers − 1, and a guess is right with probability
+        answers: from 2 to 10 (for more, too few chains of three operations are right by luck to pose them
+            evenly, and for many moduli none); answers are 0 to answers − 1, and a guess is right with probability
             1/answers. Raises ConfigError otherwise.
     """
 
