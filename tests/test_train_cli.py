@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def command(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(
-        [sys.executable, *words], cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, *words], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
 
 
