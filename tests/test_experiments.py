@@ -31,6 +31,7 @@ SMALL = {
     "sft.steps": "60",
     "sft.batch": "16",
     "sft.demonstrations": "512",
+    "sft.warmup": "10",
     "sft.learning_rate": "1e-2",
     "algo.prompts": "4",
     "algo.group_size": "4",
