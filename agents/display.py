@@ -119,10 +119,11 @@ def open_display(console: Console) -> Iterator[PlainDisplay | LiveDisplay]:
 
 def print_summary(console: Console, summary: dict[str, Any]) -> None:
     """The table at the end: validation before training, test of the last and of the best policy."""
-    best = f"test, best (step {summary['best_step']})"
-    table = Table(title=f"after {summary['steps']} updates, {summary['num_tokens']:,} tokens written")
-    for name in ("", "validation, step 0", "test, last", best):
-        table.add_column(name, justify="left" if not name else "right")
+    best = f"best ({summary['best_step']})"
+    title = f"after {summary['steps']} updates, {summary['num_tokens']:,} tokens written"
+    table = Table(title=title, caption="step 0 on validation problems; last and best (step) on test problems")
+    for name in ("", "step 0", "last", best):
+        table.add_column(name, justify="left" if not name else "right", no_wrap=True)
     columns = (summary["validation"]["first"], summary["test"]["last"], summary["test"]["best"])
     for label, key in _FINAL:
         table.add_row(label, *(figure(column[key]) for column in columns))
