@@ -126,5 +126,12 @@ def print_summary(console: Console, summary: dict[str, Any]) -> None:
         table.add_column(name, justify="left" if not name else "right", no_wrap=True)
     columns = (summary["validation"]["first"], summary["test"]["last"], summary["test"]["best"])
     for label, key in _FINAL:
-        table.add_row(label, *(figure(column[key]) for column in columns))
+        cells = [figure(column[key]) for column in columns]
+        if key == "eval/recovery":
+            # Of how many: where faults have faded it is a share of next to nothing.
+            cells = [
+                f"{cell} ({column['eval/faulted_first_calls']:.0f})"
+                for cell, column in zip(cells, columns, strict=True)
+            ]
+        table.add_row(label, *cells)
     console.print(table)

@@ -417,6 +417,7 @@ def train(config: Config, display: Display) -> Path:
     except OSError as error:
         trainer.setup.close()
         raise ConfigError("run.runs_dir", run.runs_dir, f"a folder that can be written ({error.strerror})") from error
+    display.note(f"run folder: {folder}, on {trainer.setup.device}")
     with locked(folder):
         write_text(folder / "config.json", json.dumps({"config": config.to_dict(), **_versions()}, indent=1) + "\n")
         trainer.run(resume=False)
