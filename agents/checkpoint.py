@@ -96,7 +96,8 @@ def load(folder: Path) -> Checkpoint:
 
 def latest(folder: Path) -> Path:
     """The checkpoint of the highest step in a run's ``checkpoints``. Raises ConfigError where there is none."""
-    steps = sorted(folder.glob("step_[0-9]*"), key=lambda path: int(path.name.removeprefix("step_")))
+    named = [path for path in folder.glob("step_*") if path.name.removeprefix("step_").isdecimal()]
+    steps = sorted(named, key=lambda path: int(path.name.removeprefix("step_")))
     if not steps:
         raise ConfigError("checkpoint", str(folder), "a folder with at least one step_NNNNNN")
     return steps[-1]

@@ -275,6 +275,8 @@ class RunConfig:
             not self.name or self.name in (".", "..") or "/" in self.name or "\0" in self.name
         ):
             raise ConfigError("run.name", self.name, "the name of a folder, without a slash")
+        if self.name is not None and not self.name.isprintable():
+            raise ConfigError("run.name", self.name, "printable characters")
 
 
 @dataclass(frozen=True)

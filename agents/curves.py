@@ -80,7 +80,7 @@ def plot_run(rows: Sequence[dict[str, Any]], path: Path, *, title: str) -> None:
         title: named above the panels.
     """
     figure, axes = plt.subplots(2, 3, figsize=(13, 6.6), constrained_layout=True)
-    figure.suptitle(title, fontsize=12)
+    figure.suptitle(title, fontsize=12, parse_math=False)
     for axis, (name, series, share) in zip(axes.flat, _PANELS, strict=True):
         for column, label, colour, style in series:
             points = [(row["step"], row[column]) for row in rows if row[column] is not None]

@@ -13,7 +13,7 @@ from experiments.evaluate import EvaluateConfig, evaluate
 from experiments.sweep import SweepConfig, sweep
 from experiments.theory import TheoryConfig
 from experiments.theory import main as theory
-from tool_gym.errors import ToolGymError
+from tool_gym.errors import ConfigError, ToolGymError
 
 Command = (
     Annotated[SweepConfig, tyro.conf.subcommand("sweep")]
@@ -41,8 +41,8 @@ def main() -> int:
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except ToolGymError as error:
+    except (ToolGymError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(2 if isinstance(error, ConfigError) else 1)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from agents.config import Config
+from tool_gym.errors import ConfigError
+
+_OWN = ("run.seed", "run.name", "run.runs_dir")
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,12 @@ def expand(grid: Mapping[str, Sequence[Any]], seeds: Sequence[int], base: Config
 
     Raises ConfigError, before anything is run, for a field or value that is not allowed.
     """
+    for name in grid:
+        if name in _OWN:
+            raise ConfigError("grid", name, "other fields: the sweep sets this one itself (--seeds, --out)")
+    for name, values in {"seeds": seeds, **grid}.items():
+        if not values or len({repr(value) for value in values}) < len(values):
+            raise ConfigError(name, list(values), "at least one value, each once")
     runs = []
     for seed in seeds:
         for values in itertools.product(*grid.values()):

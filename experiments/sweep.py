@@ -70,6 +70,9 @@ def plan(config: SweepConfig) -> list[tuple[str, Config]]:
     grid: dict[str, Sequence[Any]] = dict(preset.grid)
     grid |= {name: _values(text) for name, text in config.grid.items()}
     settings = {name: _value(text) for name, text in config.set.items()}
+    for name in ("run.seed", "run.name", "run.runs_dir"):
+        if name in settings:
+            raise ConfigError("set", name, "other fields: the sweep sets this one itself (--seeds, --out)")
     base = Config().replace(**settings, **{"run.runs_dir": str(config.out / config.preset)})
     return expand(grid, config.seeds or preset.seeds, base)
 
