@@ -333,14 +333,17 @@ class Trainer:
         """Go back to a checkpoint, and the run's files with it."""
         saved = checkpoints.load(folder)
         self._refer_to(read_reference(self.folder))
-        self.policy.load_state_dict(saved.policy)
-        checkpoints.restore_optimizer(self.optimizer, saved.optimizer)
-        self.noise.load_state({key: value.numpy() for key, value in saved.noise.items()})
-        self.state = _State(**saved.state)
+        try:
+            self.policy.load_state_dict(saved.policy)
+            checkpoints.restore_optimizer(self.optimizer, saved.optimizer)
+            self.noise.load_state({key: value.numpy() for key, value in saved.noise.items()})
+            self.state = _State(**saved.state)
+        except (RuntimeError, KeyError, TypeError, ValueError) as error:
+            reason = str(error).partition("\n")[0]
+            raise ConfigError("checkpoint", str(folder), f"one of this run's configuration ({reason})") from error
         for name in ("metrics.jsonl", "trajectories.jsonl"):
-            lines = (self.folder / name).read_text(encoding="utf-8").splitlines(keepends=True)
-            kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= self.state.step]
-            write_text(self.folder / name, "".join(kept))
+            rows = [row for row in read_rows(self.folder / name) if row["step"] <= self.state.step]
+            write_text(self.folder / name, "".join(json.dumps(row) + "\n" for row in rows))
         self.display.note(f"resumed after step {self.state.step}")
 
     def _finish(self) -> dict[str, Any]:
@@ -394,8 +397,28 @@ def _evaluations(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The rows of a run's metrics.jsonl, step 0 first."""
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    """The rows of a run's metrics.jsonl, step 0 first. Raises ConfigError where the file is missing or damaged."""
+    return read_rows(folder / "metrics.jsonl")
+
+
+def read_rows(file: Path) -> list[dict[str, Any]]:
+    """The rows of a file of JSON lines that each name their step; a last line that was cut is left out.
+
+    Raises ConfigError, naming file and line, where the file is missing or damaged.
+    """
+    number = 0
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+        rows = []
+        for number, line in enumerate(lines, start=1):  # noqa: B007 - named in the error
+            if line.endswith("\n"):
+                rows.append(json.loads(line))
+                if not isinstance(rows[-1]["step"], int):
+                    raise TypeError("a step that is no integer")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        place = f"{file}, line {number}"
+        raise ConfigError("run", place, f"rows of a run ({type(error).__name__}: {error})") from error
+    return rows
 
 
 # ---------------------------------------------------------------- runs by folder
