@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import ctypes
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -20,6 +22,7 @@ from agents.trainer import read_config
 from experiments.presets import PRESETS, expand
 from tool_gym.errors import ConfigError
 
+_PR_SET_PDEATHSIG = 1
 _ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -114,6 +117,16 @@ def _command(folder: Path, config: Config) -> list[str]:
     return [*train, *config.arguments()]
 
 
+def _die_with_the_sweep() -> None:
+    """In a run's process, before its program starts: a sweep that is killed leaves no run behind (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _stop(number: int, _: object) -> None:
+    raise SystemExit(128 + number)
+
+
 def _run_all(
     todo: Sequence[tuple[str, Config]], folder: Path, processes: int, console: Console
 ) -> list[tuple[str, Path]]:
@@ -121,6 +134,7 @@ def _run_all(
     waiting, running = list(todo), dict[str, tuple[subprocess.Popen[bytes], Path]]()
     failed: list[tuple[str, Path]] = []
     started, done = time.monotonic(), 0
+    before = signal.signal(signal.SIGTERM, _stop)
     try:
         while waiting or running:
             while waiting and len(running) < processes:
@@ -128,7 +142,14 @@ def _run_all(
                 log = folder / f"{name}.log"
                 with log.open("ab") as file:
                     command = _command(folder / name, config)
-                    running[name] = subprocess.Popen(command, stdout=file, stderr=file, stdin=subprocess.DEVNULL), log
+                    process = subprocess.Popen(
+                        command,
+                        stdout=file,
+                        stderr=file,
+                        stdin=subprocess.DEVNULL,
+                        preexec_fn=_die_with_the_sweep,
+                    )
+                running[name] = process, log
             time.sleep(0.2)
             for name, (process, log) in list(running.items()):
                 if process.poll() is None:
@@ -146,4 +167,5 @@ def _run_all(
             process.terminate()
         for process, _ in running.values():
             process.wait()
+        signal.signal(signal.SIGTERM, before)
     return failed

@@ -5,6 +5,10 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,12 +17,12 @@ import pytest
 from rich.console import Console
 
 from agents.config import Config
-from agents.trainer import train
+from agents.trainer import locked, train
 from experiments.compare import CompareConfig, Run, compare, read_runs, varying
 from experiments.evaluate import EvaluateConfig, evaluate
 from experiments.presets import PRESETS, expand
 from experiments.sweep import SweepConfig, plan, sweep
-from tests.test_train_cli import command, refused
+from tests.test_train_cli import ROOT, command, refused
 from tests.tiny import Silent, rows, tiny_config
 from tool_gym.errors import ConfigError
 
@@ -172,3 +176,30 @@ def test_areas_and_late_means_of_a_run() -> None:
     assert run.area("eval/accuracy") == pytest.approx(0.75)
     assert np.isnan(run.area("roc/x"))
     assert run.late("roc/x") == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_sweep_that_is_killed_leaves_no_run_behind(
+    number: signal.Signals, tmp_path: Path, tiny_cold_starts: Callable[[Path], Path]
+) -> None:
+    folder = tiny_cold_starts(tmp_path / "regime")
+    settings = [word for pair in (SMALL | {"run.steps": "40"}).items() for word in pair]
+    words = ["sweep", "--out", str(tmp_path), "--seeds", "0", "--processes", "1", "--set", *settings]
+    grid = ["--grid", "algo.selector", "roc", "noise.correlation", "0.0", "env.answers", "2"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "experiments", *words, *grid], cwd=ROOT, stdout=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 120
+    while not list(folder.glob("*/checkpoints/step_000000")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(number)
+    process.wait(timeout=30)
+    (run,) = (path.parent for path in folder.glob("*/config.json"))
+    for _ in range(200):
+        try:
+            with locked(run):
+                break
+        except ConfigError:
+            time.sleep(0.05)
+    with locked(run):
+        assert not (run / "summary.json").exists()
