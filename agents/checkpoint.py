@@ -96,8 +96,7 @@ def load(folder: Path) -> Checkpoint:
 
 def latest(folder: Path) -> Path:
     """The checkpoint of the highest step in a run's ``checkpoints``. Raises ConfigError where there is none."""
-    named = [path for path in folder.glob("step_*") if path.name.removeprefix("step_").isdecimal()]
-    steps = sorted(named, key=lambda path: int(path.name.removeprefix("step_")))
+    steps = by_step(folder)
     if not steps:
         raise ConfigError("checkpoint", str(folder), "a folder with at least one step_NNNNNN")
     return steps[-1]
@@ -116,6 +115,12 @@ def load_tensors(file: Path) -> dict[str, Tensor]:
         return load_file(file)
     except (OSError, SafetensorError) as error:
         raise ConfigError("checkpoint", str(file), f"an intact file ({type(error).__name__}: {error})") from error
+
+
+def by_step(folder: Path) -> list[Path]:
+    """The checkpoints in a run's ``checkpoints``, by step; what a killed process left half written is none."""
+    named = [path for path in folder.glob("step_*") if path.name.removeprefix("step_").isdecimal()]
+    return sorted(named, key=lambda path: int(path.name.removeprefix("step_")))
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

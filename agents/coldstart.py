@@ -26,7 +26,7 @@ from agents.rollout import Play
 from agents.setup import Setup, source_of
 from tool_gym import rng
 from tool_gym.episodes import EpisodeSpec
-from tool_gym.errors import InfrastructureError, TaskError
+from tool_gym.errors import InfrastructureError
 from tool_gym.noise import NoNoise
 
 REFERENCE_CALLS = 4096
@@ -106,8 +106,8 @@ def _make(setup: Setup, on_step: Callable[[int, float], None]) -> dict[str, Tens
 def measure_reference(setup: Setup, policy: Policy) -> npt.NDArray[np.float64]:
     """Qualities of the policy's first 4,096 eligible calls on training problems without noise.
 
-    Raises TaskError if the policy hardly ever makes a call that works (then nothing can be made to fail),
-    InfrastructureError if the machinery lost a call.
+    Fewer, where it does not make as many in 8,192 episodes: only correlated noise needs them (setup.make_noise).
+    Raises InfrastructureError if the machinery lost a call.
     """
     config = setup.config
     episodes = setup.episodes(NoNoise())
@@ -123,11 +123,8 @@ def measure_reference(setup: Setup, policy: Policy) -> npt.NDArray[np.float64]:
             raise InfrastructureError("a tool call was lost while the noise's reference was measured")
         found = np.concatenate((found, batch.calls.quality_C[batch.calls.eligible_C]))
         if len(found) >= REFERENCE_CALLS:
-            return found[:REFERENCE_CALLS]
-    raise TaskError(
-        f"the cold-started policy made only {len(found)} working calls in {_REFERENCE_ROUNDS * REFERENCE_EPISODES} "
-        "episodes: train it longer (--sft.steps) or check the task's demonstrations"
-    )
+            break
+    return found[:REFERENCE_CALLS]
 
 
 def _identity(setup: Setup) -> str:

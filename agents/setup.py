@@ -18,11 +18,14 @@ from agents.rollout import Play, TrajectoryBatch, encode_prompt, rollout
 from agents.tokenizer import Tokenizer
 from tool_gym import rng
 from tool_gym.episodes import Episodes
-from tool_gym.errors import ConfigError
+from tool_gym.errors import ConfigError, TaskError
 from tool_gym.interpreter import InterpreterPool
 from tool_gym.noise import CorrelatedNoise, IIDNoise, NoiseModel, NoNoise
 from tool_gym.registration import Resolved, resolve
 from tool_gym.tasks import Problem
+
+LEAST_REFERENCE = 256
+"""Calls below which a reference distribution is not worth the name; 4,096 are measured where there are as many."""
 
 
 @dataclass(frozen=True)
@@ -111,11 +114,19 @@ class Setup:
 
 
 def make_noise(config: NoiseConfig, reference: npt.NDArray[np.float64], *, frozen: bool = False) -> NoiseModel:
-    """The noise model of a configuration; ``frozen`` (evaluation) overrides a running reference."""
+    """The noise model of a configuration; ``frozen`` (evaluation) overrides a running reference.
+
+    Raises TaskError where faults are to follow the reasoning and the reference is too small to rank it by.
+    """
     if config.kind == "none":
         return NoNoise()
     if config.kind == "iid":
         return IIDNoise(config.rate)
+    if len(reference) < LEAST_REFERENCE:
+        raise TaskError(
+            f"the cold-started policy made only {len(reference)} working calls, and correlated noise needs "
+            f"{LEAST_REFERENCE}: train it longer (--sft.steps), check the demonstrations, or choose --noise iid"
+        )
     mode: Literal["frozen", "running"] = "running" if config.reference == "running" and not frozen else "frozen"
     return CorrelatedNoise(config.rate, config.correlation, reference, reference_mode=mode)
 

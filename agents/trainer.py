@@ -16,6 +16,7 @@ import json
 import math
 import os
 import platform
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -51,7 +52,7 @@ from agents.selection import SELECTORS, rollout_penalties, select, shape_rewards
 from agents.setup import Setup, make_noise
 from tool_gym import rng
 from tool_gym.episodes import EpisodeSpec
-from tool_gym.errors import ConfigError
+from tool_gym.errors import ConfigError, ToolGymError
 
 _BETAS = (0.9, 0.95)
 _REFILL_WAVES = 4
@@ -366,8 +367,9 @@ class Trainer:
             "validation": _evaluations(self.folder),
             "test": test,
         }
-        write_text(self.folder / "summary.json", json.dumps(summary, indent=1) + "\n")
         plot_run(read_metrics(self.folder), self.folder / "curves.png", title=self.folder.name)
+        # Last, since a run that has it is finished.
+        write_text(self.folder / "summary.json", json.dumps(summary, indent=1) + "\n")
         return summary
 
 
@@ -443,7 +445,13 @@ def train(config: Config, display: Display) -> Path:
     display.note(f"run folder: {folder}, on {trainer.setup.device}")
     with locked(folder):
         write_text(folder / "config.json", json.dumps({"config": config.to_dict(), **_versions()}, indent=1) + "\n")
-        trainer.run(resume=False)
+        try:
+            trainer.run(resume=False)
+        except ToolGymError:
+            if not has_checkpoint(folder):
+                # Refused before there was anything to go on with: the name is free again.
+                shutil.rmtree(folder)
+            raise
     return folder
 
 
@@ -464,7 +472,7 @@ def resume(folder: Path, display: Display) -> Path:
 
 def has_checkpoint(folder: Path) -> bool:
     """Whether a run got so far that it can be gone on with."""
-    return any((folder / "checkpoints").glob("step_[0-9]*"))
+    return bool(checkpoints.by_step(folder / "checkpoints"))
 
 
 @contextmanager

@@ -86,15 +86,7 @@ def read_runs(folder: Path) -> list[Run]:
 
     Raises ConfigError where there is none, and for two runs that differ in nothing but their name.
     """
-    runs = [
-        Run(
-            read_config(path.parent),
-            read_metrics(path.parent),
-            json.loads(path.read_text(encoding="utf-8")),
-            str(json.loads((path.parent / "config.json").read_text(encoding="utf-8"))["git"]["revision"]),
-        )
-        for path in sorted(folder.glob("*/summary.json"))
-    ]
+    runs = [_read_run(path.parent) for path in sorted(folder.glob("*/summary.json"))]
     if not runs:
         raise ConfigError("folder", str(folder), "a folder that holds finished runs")
     seen: dict[str, str] = {}
@@ -106,6 +98,21 @@ def read_runs(folder: Path) -> list[Run]:
             raise ConfigError("folder", str(folder), f"runs that differ: {seen[same]} and {run.config.run.name} do not")
         seen[same] = str(run.config.run.name)
     return runs
+
+
+def _read_run(folder: Path) -> Run:
+    """One finished run. Raises ConfigError, naming the folder, where a file of it is damaged or of another version."""
+    config, rows = read_config(folder), read_metrics(folder)
+    try:
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        revision = json.loads((folder / "config.json").read_text(encoding="utf-8"))["git"]["revision"]
+        run = Run(config, rows, summary, str(revision))
+        # Every figure is asked for once, so that what is missing is missed here and not in the middle of a table.
+        for _, figure in FIGURES:
+            figure(run)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError("run", str(folder), f"a finished run ({type(error).__name__}: {error})") from error
+    return run
 
 
 def varying(runs: Sequence[Run]) -> list[str]:

@@ -13,6 +13,7 @@ import pytest
 from agents import trainer
 from agents.config import Config
 from tests.tiny import Silent, tiny_config
+from tool_gym.errors import TaskError
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -71,6 +72,27 @@ def test_a_run_folder_that_exists_is_left_alone(tmp_path: Path) -> None:
     refused(train("--name", "mine", cwd=tmp_path), "run.name", "'mine'", "--resume")
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["mine"]
     assert (folder / "notes.txt").read_text() == "keep"
+
+
+def test_a_start_that_the_cold_start_refuses_leaves_the_name_free(
+    tmp_path: Path, tiny_cold_starts: Callable[[Path], Path]
+) -> None:
+    short = tiny_config(tmp_path, **{"policy.context": 96})
+    result = train(*short.arguments(), cwd=tmp_path)
+    refused_lines = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    assert result.returncode == 2
+    assert len(refused_lines) == 1
+    assert "policy.context" in refused_lines[0]
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_policy_that_makes_no_working_call_trains_without_noise_and_not_with_correlated(tmp_path: Path) -> None:
+    changes = {"sft.steps": 0, "run.steps": 0, "policy.max_turn_tokens": 4, "env.max_turns": 2}
+    quiet = tiny_config(tmp_path, **changes, **{"noise.kind": "none"})
+    assert (trainer.train(quiet, Silent()) / "summary.json").exists()
+    with pytest.raises(TaskError, match=r"made only \d+ working calls, and correlated noise needs 256"):
+        trainer.train(tiny_config(tmp_path, **changes, **{"run.name": "other"}), Silent())
+    assert not (tmp_path / "other").exists()
 
 
 def test_a_corrupt_checkpoint_is_refused_and_nothing_is_overwritten(

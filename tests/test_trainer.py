@@ -389,7 +389,7 @@ def test_a_player_writes_what_generation_writes(finished: Path) -> None:
     player = agents.load(finished, "step_000000")
     opened = Setup.open(tiny_config(finished.parent))
     try:
-        evaluator = Evaluator(opened, np.array([0.0, 1.0]))
+        evaluator = Evaluator(opened, np.tile([0.0, 1.0], 128))
         batch = evaluator.play(player.policy, "test", ["clean"])["clean"]
         keys = rng.key(opened.config.run.seed, "evaluation", 2, 1, np.arange(len(batch)))
         for row, record in enumerate(batch.records):
