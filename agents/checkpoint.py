@@ -123,6 +123,16 @@ def by_step(folder: Path) -> list[Path]:
     return sorted(named, key=lambda path: int(path.name.removeprefix("step_")))
 
 
+def remove_leftovers(folder: Path) -> None:
+    """Remove what a killed process left half written in a run's folder, which nobody else may be writing to."""
+    for place in (folder, folder / "checkpoints"):
+        for path in [*place.glob(".*.tmp"), *place.glob(".*.old"), *place.glob(".*.tmp.png")]:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     states = optimizer.state_dict()["state"]
     return {f"{number}.{name}": value for number, fields in states.items() for name, value in fields.items()}

@@ -78,7 +78,7 @@ def cold_start(
         except (SafetensorError, OSError):
             path.unlink(missing_ok=True)
             tensors = {}
-        if not tensors:
+        if tensors.keys() != {"reference", *setup.new_policy().state_dict()}:
             tensors = _make(setup, on_step)
             save_tensors(path, tensors)
     reference = tensors.pop("reference").double().numpy()

@@ -275,8 +275,8 @@ class RunConfig:
             not self.name or self.name in (".", "..") or "/" in self.name or "\0" in self.name
         ):
             raise ConfigError("run.name", self.name, "the name of a folder, without a slash")
-        if self.name is not None and not self.name.isprintable():
-            raise ConfigError("run.name", self.name, "printable characters")
+        if self.name is not None and (not self.name.isprintable() or self.name == "None"):
+            raise ConfigError("run.name", self.name, "printable characters, and not None, which asks for the default")
 
 
 @dataclass(frozen=True)
@@ -317,6 +317,8 @@ class Config:
                     words += [flag, *(str(part) for pair in value.items() for part in pair)]
                 elif isinstance(value, tuple):
                     words += [flag, *map(str, value)]
+                elif isinstance(value, str) and value.startswith("-"):
+                    words.append(f"{flag}={value}")
                 else:
                     words += [flag, str(value)]
         return words

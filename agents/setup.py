@@ -52,7 +52,10 @@ class Setup:
 
     @staticmethod
     def open(config: Config) -> Setup:
-        """Raises ConfigError for whatever the configuration asks and the environment or machine does not have."""
+        """Raises ConfigError for whatever the configuration asks and the environment or machine does not have.
+
+        The pool's processes start at the first call, so that opening and closing only checks.
+        """
         torch.set_num_threads(config.run.threads)
         env = _environment(config)
         levels = env.task.difficulties

@@ -333,6 +333,7 @@ class Trainer:
     def _restore(self, folder: Path) -> None:
         """Go back to a checkpoint, and the run's files with it."""
         saved = checkpoints.load(folder)
+        checkpoints.remove_leftovers(self.folder)
         self._refer_to(read_reference(self.folder))
         try:
             self.policy.load_state_dict(saved.policy)
@@ -342,9 +343,10 @@ class Trainer:
         except (RuntimeError, KeyError, TypeError, ValueError) as error:
             reason = str(error).partition("\n")[0]
             raise ConfigError("checkpoint", str(folder), f"one of this run's configuration ({reason})") from error
-        for name in ("metrics.jsonl", "trajectories.jsonl"):
-            rows = [row for row in read_rows(self.folder / name) if row["step"] <= self.state.step]
-            write_text(self.folder / name, "".join(json.dumps(row) + "\n" for row in rows))
+        files = [self.folder / name for name in ("metrics.jsonl", "trajectories.jsonl")]
+        for file, rows in [(file, read_rows(file)) for file in files]:
+            kept = [json.dumps(row) + "\n" for row in rows if row["step"] <= self.state.step]
+            write_text(file, "".join(kept))
         self.display.note(f"resumed after step {self.state.step}")
 
     def _finish(self) -> dict[str, Any]:
@@ -466,6 +468,7 @@ def resume(folder: Path, display: Display) -> Path:
         started = has_checkpoint(folder)
         if started:
             checkpoints.load(checkpoints.latest(folder / "checkpoints"))
+            checkpoints.load(folder / "checkpoints" / _BEST)
         Trainer(config, folder, display).run(resume=started)
     return folder
 

@@ -18,6 +18,7 @@ import tyro
 from rich.console import Console
 
 from agents.config import Config
+from agents.setup import Setup
 from agents.trainer import read_config
 from experiments.presets import PRESETS, expand
 from tool_gym.errors import ConfigError
@@ -77,7 +78,15 @@ def plan(config: SweepConfig) -> list[tuple[str, Config]]:
         if name in settings:
             raise ConfigError("set", name, "other fields: the sweep sets this one itself (--seeds, --out)")
     base = Config().replace(**settings, **{"run.runs_dir": str(config.out / config.preset)})
-    return expand(grid, config.seeds or preset.seeds, base)
+    runs = expand(grid, config.seeds or preset.seeds, base)
+    checked = set()
+    for _, run in runs:
+        # What Setup checks depends on these alone; a run must not find it out in the middle of the night.
+        asked = repr((run.env, run.policy, run.sft.mixture, run.run.device))
+        if asked not in checked:
+            checked.add(asked)
+            Setup.open(run).close()
+    return runs
 
 
 def finished(folder: Path, config: Config) -> bool:

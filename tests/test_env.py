@@ -361,3 +361,28 @@ def test_arithmetic_is_solved_by_code_that_runs_in_the_real_interpreter() -> Non
     first, _, last = reply.removeprefix("<output>").removesuffix("</output>").partition("\n")
     assert (int(first) % int(answers), info["reasoning_quality"]) == (int(last), 1.0)
     assert env.step(f"<answer>{last}</answer>")[1:4] == (1.0, True, False)
+
+
+@pytest.mark.parametrize(
+    "options", [["difficulty"], "difficulty", 3, [], {"difficulty": np.array([3, 4])}, {"difficulty": 99}, {"x": 1}]
+)
+@pytest.mark.parametrize("vector", [False, True])
+def test_a_reset_that_is_refused_leaves_the_running_episode_alone(options: object, vector: bool) -> None:
+    name = "tool_gym/Arithmetic-v0"
+    env = gymnasium.make_vec(name, num_envs=2) if vector else gymnasium.make(name).unwrapped
+    env.reset(seed=0)
+    with pytest.raises(ConfigError, match=r"options|difficulty"):
+        env.reset(options=options)
+    turn = "<answer>x</answer>"
+    terminated = env.step([turn, turn] if vector else turn)[2]
+    assert np.all(terminated)
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("split", ["train"]), ("task", ":"), ("noise_rate", 7), ("correlation", 9), ("reference_mode", "x")],
+)
+def test_settings_are_checked_also_where_the_noise_has_no_use_for_them(name: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=name):
+        gymnasium.make("tool_gym/Arithmetic-v0", **{name: value})

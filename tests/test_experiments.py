@@ -132,6 +132,11 @@ def test_bad_sweeps_are_refused_before_anything_runs(tmp_path: Path) -> None:
         (("sweep", "--set", "algo.selector", "rocc"), ("algo.selector", "rocc")),
         (("sweep", "--grid", "noise.rate", "0.1,1.3"), ("noise.rate", "1.3")),
         (("sweep", "--set", "noise.ratio", "1"), ("noise.ratio",)),
+        (("sweep", "--set", "env.id", "nope"), ("env", "nope", "tool_gym/Arithmetic-v0")),
+        (("sweep", "--set", "run.seed", "3"), ("run.seed", "--seeds")),
+        (("sweep", "--grid", "run.name", "a,b"), ("run.name", "--out")),
+        (("sweep", "--seeds", "0", "0"), ("seeds", "each once")),
+        (("sweep", "--grid", "noise.rate", ".1,.1"), ("noise.rate", "each once")),
         (("compare", "nothing"), ("folder", "nothing")),
         (("evaluate", "nothing"), ("run", "nothing")),
     ):

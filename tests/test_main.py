@@ -170,3 +170,22 @@ def test_the_module_runs_as_a_command() -> None:
     done = subprocess.run(command, input="= 3\n", env=environment, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
     assert "answered: reward" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["play", ":"], "dotted name of a module"),
+        (["list", ""], "dotted name of a module"),
+        (["list", ".x"], "dotted name of a module"),
+        (["play", "tool_gym/Arithmetic-v0", "--seed", "-1"], "seed: got -1"),
+        (["play", "tool_gym/Arithmetic-v0", "--noise-rate", "5"], "noise_rate: got 5.0"),
+    ],
+)
+def test_odd_settings_end_in_one_line_and_status_2(
+    arguments: list[str], part: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert part in error
+    assert error.count("\n") == 1

@@ -144,6 +144,50 @@ def test_a_run_that_is_killed_and_resumed_is_the_run_that_was_not(
         assert (cache / "run" / file).read_bytes() == (finished / file).read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("metrics.jsonl", b"garbage\n", r"metrics\.jsonl, line 1.*JSONDecodeError"),
+        ("metrics.jsonl", b'{"step": 0}\n{"reward": 1}\n', r"metrics\.jsonl, line 2.*KeyError"),
+        ("trajectories.jsonl", b"\xff\xfe\n", r"trajectories\.jsonl.*UnicodeDecodeError"),
+        ("metrics.jsonl", None, r"metrics\.jsonl.*FileNotFoundError"),
+        ("reference.safetensors", b"1234", r"reference\.safetensors.*an intact file"),
+        ("checkpoints/best/policy.safetensors", b"1234", r"best/policy\.safetensors.*damaged"),
+    ],
+)
+def test_a_damaged_run_is_refused_by_file_and_left_as_it_is(
+    name: str, content: bytes | None, message: str, finished: Path, cache: Path
+) -> None:
+    folder = Path(shutil.copytree(finished, cache / "run"))
+    if content is None:
+        (folder / name).unlink()
+    else:
+        (folder / name).write_bytes(content)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError, match=message):
+        trainer.resume(folder, Silent())
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_run_whose_sizes_were_edited_is_refused_and_what_a_kill_left_behind_is_removed(
+    finished: Path, cache: Path
+) -> None:
+    folder = Path(shutil.copytree(finished, cache / "run"))
+    (folder / "checkpoints" / "step_9backup").mkdir()
+    (folder / "checkpoints" / ".step_000006.99.tmp").mkdir()
+    (folder / ".summary.json.99.tmp").write_text("{")
+    trainer.resume(folder, Silent())
+    left = {path.name for path in folder.rglob("*") if path.name.startswith(".")}
+    assert left == set()
+    assert (folder / "checkpoints" / "step_9backup").exists()
+    record = json.loads((folder / "config.json").read_text())
+    record["config"]["policy"]["width"] = 64
+    (folder / "config.json").write_text(json.dumps(record))
+    with pytest.raises(ConfigError, match="one of this run's configuration") as caught:
+        trainer.resume(folder, Silent())
+    assert "\n" not in str(caught.value)
+
+
 def test_a_run_that_is_going_on_is_not_resumed_by_another(finished: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
     # A second descriptor is refused like a second process.

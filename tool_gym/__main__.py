@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import re
 import sys
@@ -13,9 +12,9 @@ from typing import Any, TextIO
 import gymnasium
 
 from tool_gym.env import NOISES, ToolEnv
-from tool_gym.errors import ConfigError
+from tool_gym.errors import ConfigError, ToolGymError
 from tool_gym.protocol import ANSWER, tags
-from tool_gym.registration import find, resolve, tool_environments
+from tool_gym.registration import find, import_module, resolve, tool_environments
 from tool_gym.tasks.base import SPLITS
 
 _HELP = "a line of code is a call, '= 3' is an answer, a line with tags is sent as it is; end of file stops"
@@ -26,9 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return int(options.run(options))
-    except ConfigError as error:
+    except ToolGymError as error:
         print(f"python -m tool_gym: {error}", file=sys.stderr)
-        return 2
+        return 2 if isinstance(error, ConfigError) else 1
     except KeyboardInterrupt:
         return 130
 
@@ -57,10 +56,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _list(options: argparse.Namespace) -> int:
     for module in options.modules:
-        try:
-            importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            raise ConfigError("modules", module, f"a module that can be imported ({error})") from error
+        import_module("modules", module, module)
     rows = [("environment", "task", "difficulties", "tools", "turns")]
     for id_ in tool_environments():
         try:
@@ -78,6 +74,8 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _play(options: argparse.Namespace) -> int:
+    if options.seed is not None and options.seed < 0:
+        raise ConfigError("seed", options.seed, "0 or more")
     find(options.id)  # says what exists, where gymnasium would guess at a near name
     names = ("noise", "noise_rate", "correlation", "difficulty", "answers", "split", "max_turns")
     settings = {name: value for name in names if (value := getattr(options, name)) is not None}
@@ -110,7 +108,10 @@ def _lines(stream: TextIO, interactive: bool) -> Iterator[str]:
     while True:
         if interactive:
             print("> ", end="", flush=True)
-        line = stream.readline()
+        try:
+            line = stream.readline()
+        except UnicodeDecodeError as error:
+            raise ConfigError("input", error.object[error.start : error.end], f"{error.encoding} text") from error
         if not line:
             return
         if line.strip():

@@ -96,6 +96,7 @@ class ToolEnv(gymnasium.Env[str, str]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         super().reset(seed=seed)
+        self.source.check(options)
         if seed is not None:
             self.source.reseed(seed)
             self.noise.load_state(self._first_noise_state)
@@ -146,7 +147,7 @@ class EpisodeSource:
     """
 
     def __init__(self, task: Task, difficulty: int | None, split: str) -> None:
-        if split not in SPLITS:
+        if not isinstance(split, str) or split not in SPLITS:
             raise ConfigError("split", split, ", ".join(SPLITS))
         self.task = task
         self.split = split
@@ -167,14 +168,25 @@ class EpisodeSource:
         self.count += 1
         return EpisodeSpec(problem, key)
 
-    def _problem(self, np_random: np.random.Generator, options: Mapping[str, Any]) -> Problem:
+    def check(self, options: Mapping[str, Any] | None) -> None:
+        """Raises ConfigError for options of ``reset`` that name nothing, too much, or what the task does not have."""
+        if options is None:
+            return
+        if not isinstance(options, Mapping):
+            raise ConfigError("options", options, "None or a dict")
         unknown = sorted(str(name) for name in options.keys() - {"difficulty", "problem"})
         if unknown or len(options) > 1:
             raise ConfigError("options", unknown or sorted(options), "one of difficulty, problem")
+        if "problem" in options and not isinstance(options["problem"], Problem):
+            raise ConfigError("options['problem']", options["problem"], "a Problem")
+        if "difficulty" in options:
+            self._checked_difficulty(options["difficulty"])
+
+    def _problem(self, np_random: np.random.Generator, options: Mapping[str, Any]) -> Problem:
+        self.check(options)
         if "problem" in options:
-            if not isinstance(options["problem"], Problem):
-                raise ConfigError("options['problem']", options["problem"], "a Problem")
-            return options["problem"]
+            problem: Problem = options["problem"]
+            return problem
         difficulty = self.difficulty
         if "difficulty" in options:
             difficulty = self._checked_difficulty(options["difficulty"])
@@ -192,7 +204,8 @@ class EpisodeSource:
         return problem
 
     def _checked_difficulty(self, difficulty: Any) -> int:
-        if isinstance(difficulty, bool) or difficulty not in self.task.difficulties:
+        whole = isinstance(difficulty, int | np.integer) and not isinstance(difficulty, bool)
+        if not whole or difficulty not in self.task.difficulties:
             raise ConfigError("difficulty", difficulty, ", ".join(map(str, self.task.difficulties)))
         return int(difficulty)
 
@@ -258,13 +271,13 @@ def build_noise(
     """
     if isinstance(noise, NoiseModel):
         return copy.deepcopy(noise)
+    # Built before it is asked which one is wanted: a bad number costs no time, and is refused also where it has no use.
+    iid, _ = IIDNoise(rate), CorrelatedNoise(rate, correlation, np.zeros(1), reference_mode=reference_mode)
     if noise == "none":
         return NoNoise()
     if noise == "iid":
-        return IIDNoise(rate)
+        return iid
     if noise == "correlated":
-        # Built once before the reference is measured, so that a bad number costs no time.
-        CorrelatedNoise(rate, correlation, np.zeros(1), reference_mode=reference_mode)
         reference = measured_reference(task, tools, pool)
         return CorrelatedNoise(rate, correlation, reference, reference_mode=reference_mode)
     raise ConfigError("noise", noise, f"{', '.join(NOISES)}, or a NoiseModel")

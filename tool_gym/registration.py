@@ -87,7 +87,7 @@ def find(env_id: str) -> EnvSpec:
     """
     module, colon, id_ = env_id.rpartition(":")
     if colon:
-        _import("env", env_id, module)
+        import_module("env", env_id, module)
     known = tool_environments()
     if id_ not in known:
         raise ConfigError("env", env_id, f"{', '.join(known)}, or module:id to import a module that registers it")
@@ -152,14 +152,16 @@ def _list(parameters: Mapping[str, inspect.Parameter]) -> str:
 
 def _load(path: str) -> Any:
     module, colon, name = path.partition(":")
-    loaded = _import("task", path, module) if colon else None
+    loaded = import_module("task", path, module) if colon else None
     if loaded is None or not hasattr(loaded, name):
         raise ConfigError("task", path, "'module:Class' of an importable module")
     return getattr(loaded, name)
 
 
-def _import(field: str, value: str, module: str) -> Any:
+def import_module(field: str, value: str, module: str) -> Any:
     """Import a module that a setting names; one that exists and fails to import raises its own error."""
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise ConfigError(field, value, "the dotted name of a module before the colon")
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

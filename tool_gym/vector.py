@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -125,10 +125,15 @@ class ToolVectorEnv(VectorEnv[Observations, Sequence[str], npt.NDArray[Any]]):
             ConfigError: seeds of another number; a mask of another shape or type, or without a True.
         """
         seeds = self._checked_seeds(seed)
+        if options is not None and not isinstance(options, Mapping):
+            raise ConfigError("options", options, "None or a dict")
         options = dict(options or {})
         chosen = (
             _checked_mask(options.pop("reset_mask"), self.num_envs) if "reset_mask" in options else range(self.num_envs)
         )
+        # Before any episode is dropped: a refused reset leaves all as it was.
+        for index in chosen:
+            self.sources[index].check(options)
         if len(chosen) == self.num_envs and None not in seeds:
             self.noise.load_state(self._first_noise_state)
         infos: dict[str, Any] = {}
