@@ -1023,3 +1023,72 @@ def test_reply_that_no_sound_worker_sends_is_refused(fields: Any) -> None:
 def test_reply_that_is_no_json_is_refused(payload: bytes) -> None:
     with pytest.raises(ProtocolError):
         decode_reply(payload, 10)
+
+
+# Each once ran its million steps for longer than the wall clock allows: a cost that was not charged.
+COSTLY = {
+    "set looked up": ("S = set(range(200000))", "S in {1}"),
+    "set removed": ("S = set(range(200000))\nT = {1}", "T.remove(S)"),
+    "set discarded": ("S = set(range(200000))\nT = {1}", "T.discard(S)"),
+    "fraction hashed": ("F = fractions.Fraction((1 << 120000) - 1, (1 << 119999) + 1)", "hash(F)"),
+    "fraction as key": ("F = fractions.Fraction((1 << 120000) - 1, (1 << 119999) + 1)\nd = {}", "d[F] = 1"),
+    "fractions compared": ("F = fractions.Fraction((1 << 20000) - 1, (1 << 19999) + 1)\nG = F + 1", "min(F, G)"),
+    "fractions sorted": ("F = [fractions.Fraction((1 << 20000) - i, 1 << 19999) for i in range(9)]", "sorted(F)"),
+    "fractions averaged": (
+        "F = [fractions.Fraction((1 << 2000) - i, (1 << 1999) + i) for i in range(1, 101)]",
+        "statistics.stdev(F)",
+    ),
+    "comb": ("n = (1 << 250000) - 1\nk = (1 << 125000) - 3", "math.comb(n, k)"),
+    "shift by much": ("b = (1 << 250000) - 1", "3 >> b"),
+    "float of bytes": ("b = b'1' * 3000000", "float(b)"),
+    "complex of text": ("s = '1' * 3000000", "complex(s)"),
+    "text in an error": ("s = 'a' * 1000000", "random.randrange(s)"),
+    "tee": ("s = 'a' * 3000000", "itertools.tee('a*b', s)"),
+    "nested kinds": ("x = int\nfor i in range(60):\n    x = (x, x)", "isinstance('a', x)"),
+}
+
+
+@pytest.mark.parametrize("name", list(COSTLY))
+def test_what_costs_time_costs_steps_so_that_no_call_needs_the_external_kill(name: str, pool: InterpreterPool) -> None:
+    before, (start, loop) = pool.stats.kills, COSTLY[name]
+    code = f"{start}\nwhile True:\n    try:\n        {loop}\n    except Exception:\n        pass"
+    result = pool.run(code)
+    assert (result.status, result.kind in ("steps", "memory")) == ("limit", True)
+    assert pool.stats.kills == before
+    assert pool.run(start).ok
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the processor clock of another process")
+def test_a_worker_that_is_stopped_from_outside_is_infrastructure_and_its_call_is_tried_again() -> None:
+    with InterpreterPool(workers=1, limits=Limits(wall_seconds=0.3)) as pool:
+        assert pool.run("1 + 1", echo=True).output == "2"
+        (worker,) = pool._workers.values()
+        os.kill(worker.pid, signal.SIGSTOP)
+        assert pool.run("2 + 2", echo=True).output == "4"
+        assert pool.stats.infrastructure_failures == 1
+        assert pool.stats.kills == 0
+
+
+def test_calls_of_a_parent_are_not_waited_for_in_a_forked_child() -> None:
+    code = """
+import os, sys
+from tool_gym.errors import InfrastructureError
+from tool_gym.interpreter import InterpreterPool
+with InterpreterPool(workers=1) as pool:
+    pending = pool.submit(["1 + 1"] * 100, echo=True)
+    child = os.fork()
+    if not child:
+        try:
+            pending.take(block=True)
+        except InfrastructureError:
+            os._exit(0 if pool.run("3", echo=True).output == "3" else 2)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    got = []
+    while pending.remaining:
+        got += pending.take(block=True)
+    assert sorted(index for index, _ in got) == list(range(100))
+    assert {result.output for _, result in got} == {"2"}
+"""
+    root = Path(__file__).resolve().parent.parent
+    subprocess.run([sys.executable, "-c", code], cwd=root, check=True, timeout=60)

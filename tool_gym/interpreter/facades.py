@@ -129,6 +129,8 @@ def _draw(name: str) -> Callable[..., Any]:
         for argument in arguments:
             if type(argument) is int:
                 METER.charge(argument.bit_length() >> 5)
+            elif type(argument) is str or type(argument) is bytes:
+                METER.charge(len(argument) >> 4)  # an error will show it
         return native(rng, *arguments, **names)
 
     return draw
@@ -304,6 +306,7 @@ def _groupby(items: Any, key: Any = None) -> Iterator[Any]:
 
 
 def _tee(items: Any, n: Any = 2) -> tuple[Any, ...]:
+    expect(n, int, "tee")
     saved = take_all(items)
     METER.check_items(len(saved) * n)
     return tuple(iter(list(saved)) for _ in range(n))
@@ -612,6 +615,11 @@ def _statistic(name: str) -> Callable[..., Any]:
     def statistic(data: Any, *arguments: Any) -> Any:
         items = take_all(data)
         METER.charge(20 * len(items))
+        fractional = [item for item in items if type(item) is fractions.Fraction]
+        if fractional:
+            # Sums of fractions multiply their denominators, and a deviation squares them.
+            words = sum(item.numerator.bit_length() + item.denominator.bit_length() for item in fractional) >> 6
+            METER.charge(len(fractional) * (1 + (words * words >> 4)))
         for item in items:
             if type(item) not in (int, float, bool, fractions.Fraction):
                 if name not in ("mode", "multimode"):

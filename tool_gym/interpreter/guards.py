@@ -286,6 +286,8 @@ def rshift(a: Any, b: Any) -> Any:
     """``a >> b``"""
     if type(a) is int and not -BIG < a < BIG:
         METER.charge(a.bit_length() >> 11)
+    if type(b) is int and not -BIG < b < BIG:
+        METER.charge(b.bit_length() >> 6)
     return a >> b
 
 

@@ -211,7 +211,9 @@ class Meter:
     def check_bits(self, bits: int) -> None:
         """An integer of ``bits`` bits is about to be made."""
         if bits > self.integer_bits:
-            self.too_big(f"an integer of {bits} bits (at most {self.integer_bits})")
+            # Bits can be too many to print: then printing them would raise, and the program could go on.
+            shown = str(bits) if bits < 1 << 64 else "over 2**64"
+            self.too_big(f"an integer of {shown} bits (at most {self.integer_bits})")
 
     def write(self, text: str) -> None:
         """Print ``text``."""

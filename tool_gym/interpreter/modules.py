@@ -79,6 +79,7 @@ def _words(value: int) -> int:
 
 def _factorial(n: Any) -> int:
     if type(n) is int and n > 20:
+        METER.charge(n.bit_length() >> 9)
         bits = int(n * (math.log2(n) - 1.44)) + 32 if n < 1 << 40 else n
         METER.check_bits(bits)
         METER.charge((bits >> 6) ** 2 >> 6)
@@ -88,6 +89,7 @@ def _factorial(n: Any) -> int:
 def _choices(n: Any, k: Any, native: Callable[[Any, Any], int]) -> int:
     """``comb`` and ``perm``: the result has at most k·log2(n) bits."""
     if type(n) is int and type(k) is int and 0 <= k <= n:
+        METER.charge(n.bit_length() >> 6)
         terms = min(k, n - k) if native is math.comb else k
         bits = terms * n.bit_length()
         if native is math.comb:

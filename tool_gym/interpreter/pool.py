@@ -161,6 +161,7 @@ class Pending:
 
     def __init__(self, pool: InterpreterPool, count: int, inputs: bytes | None, echo: bool) -> None:
         self._pool = pool
+        self._owner = os.getpid()
         self._inputs = inputs
         self._echo = echo
         self._ready: list[tuple[int, ToolResult]] = []
@@ -175,7 +176,10 @@ class Pending:
         """Results finished since the last take, each once, as (index in ``codes``, result), in no set order.
 
         With ``block`` waits until there is at least one more; [] when all have been taken.
+        Raises InfrastructureError in a process forked since: the calls are its parent's, which takes them.
         """
+        if self._owner != os.getpid():
+            raise InfrastructureError("these calls were submitted by the process that this one was forked from")
         return self._pool._take(self, block)
 
 
@@ -299,6 +303,11 @@ class _Worker:
             return time.clock_gettime((~self.pid << 3) | 2)  # the clock of a process: clock_getcpuclockid(3)
         except OSError:
             return 0.0
+
+    def stopped(self, wall: float) -> bool:
+        """Whether the worker got next to no processor time for its call: somebody stopped it, and not its program."""
+        now = self.processor_seconds()
+        return now > 0.0 and now - self.processor < wall / 50
 
     def overdue(self, wall: float) -> bool:
         """Whether the call at the head had its time: not before the worker did, on a machine under load."""
@@ -625,7 +634,10 @@ class InterpreterPool:
     def _kill_overdue(self) -> None:
         for worker in list(self._workers.values()):
             if (worker.calls or not worker.pid) and worker.overdue(self._limits.wall_seconds):
-                self._bury(worker, "", overdue=True)
+                if worker.stopped(self._limits.wall_seconds):
+                    self._bury(worker, "without having been given processor time")
+                else:
+                    self._bury(worker, "", overdue=True)
 
     def _drop(self, worker: _Worker) -> None:
         """Stop listening to a worker."""

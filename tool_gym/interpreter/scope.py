@@ -72,7 +72,7 @@ def _int(value: Any = 0, base: Any = _MISSING) -> int:
 
 
 def _float(value: Any = 0.0) -> float:
-    if type(value) is str:
+    if type(value) is str or type(value) is bytes:
         METER.charge(1 + (len(value) >> 4))
     return float(value)
 
@@ -144,6 +144,9 @@ def _slice(*bounds: Any) -> slice:
 
 def _complex(*parts: Any) -> complex:
     METER.charge(1)
+    for part in parts:
+        if type(part) is str or type(part) is bytes:
+            METER.charge(len(part) >> 4)
     return complex(*parts)
 
 
@@ -262,7 +265,8 @@ MODULES["fractions"].exports["Fraction"] = STANDINS[fractions.Fraction]
 def _kinds(kinds: Any, function: str) -> tuple[type, ...]:
     """The real types behind the second argument of ``isinstance``. Raises TypeError for what is no type."""
     if type(kinds) is tuple:
-        METER.check_items(len(kinds))
+        # Each time it is met: a tuple of the same tuple twice, nested, is short and endless.
+        METER.charge(1 + len(kinds))
         return tuple(kind for inner in kinds for kind in _kinds(inner, function))
     if type(kinds) is Standin:
         return (kinds.real,)

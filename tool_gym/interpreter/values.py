@@ -72,7 +72,18 @@ def weigh(value: object) -> None:
                 deeper.extend(item)  # type: ignore[arg-type]
             elif kind is str or kind is bytes:
                 METER.charge(len(item) >> CHARS_PER_STEP_SHIFT)  # type: ignore[arg-type]
+            elif kind is int:
+                if not -BIG < item < BIG:  # type: ignore[operator]
+                    METER.charge(item.bit_length() >> 11)  # type: ignore[attr-defined]
+            elif kind is fractions.Fraction:
+                # Compared by cross-multiplication.
+                METER.charge(1 + (_fraction_words(item) ** 2 >> 9))  # type: ignore[arg-type]
         level = deeper
+
+
+def _fraction_words(value: fractions.Fraction) -> int:
+    """64-bit words of a fraction's numerator and denominator together."""
+    return (value.numerator.bit_length() + value.denominator.bit_length()) >> 6
 
 
 def check_key(key: Any) -> Any:
@@ -92,6 +103,10 @@ def check_key(key: Any) -> Any:
         if not -HASH_MODULUS < key < HASH_MODULUS:
             _collide(key)
         return key
+    if kind is set:
+        # Native code looks a set up as the frozenset of its items, whose hashes it keeps.
+        METER.charge(1 + (len(key) >> 2))
+        return key
     if _walk_key(key):
         _collide(key)
     return key
@@ -110,7 +125,7 @@ def _walk_key(key: object) -> bool:
             elif kind is int:
                 collides = collides or not -HASH_MODULUS < item < HASH_MODULUS  # type: ignore[operator]
             elif kind is fractions.Fraction:
-                METER.charge(4)
+                METER.charge(4 + 4 * _fraction_words(item))  # type: ignore[arg-type]
                 collides = True
             elif kind is str:
                 METER.charge(len(item) >> CHARS_PER_STEP_SHIFT)  # type: ignore[arg-type]
