@@ -49,7 +49,7 @@ def refused(result: subprocess.CompletedProcess[str], *parts: str) -> None:
         ("--env no_such_module:x/Y-v0", ("env", "no_such_module")),
         ("--env CartPole-v1", ("env", "CartPole-v1")),
         ("--env.difficulties 3 99", ("env.difficulties", "99", "3, 4, 5, 6")),
-        ("--answers 11", ("answers", "11", "10")),
+        ("--answers 13", ("answers", "13", "2 to 12")),
         ("--sft.mixture cleen 1.0", ("sft.mixture", "cleen", "clean")),
         ("--policy.context 32", ("policy.context", "32")),
         ("--resume nowhere", ("run", "nowhere", "the folder of a run")),

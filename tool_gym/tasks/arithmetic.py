@@ -29,6 +29,8 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 _TARGETS, _LUCK, _CANDIDATES = range(3)
 _BLOCK_SIZES = (256, 65_536)
 _MAX_CANDIDATES = 1 << 26
+_LEAST_PROBLEMS = 100
+_MOST_ANSWERS = 1000
 
 Ints = npt.NDArray[np.int64]
 
@@ -40,9 +42,10 @@ class Arithmetic(Task):
     ``partials`` (the k true results, left to right), ``confused`` (the value under Python's precedence).
 
     Args:
-        answers: from 2 to 10 (for more, too few chains of three operations are right by luck to pose them
-            evenly, and for many moduli none); answers are 0 to answers − 1, and a guess is right with probability
-            1/answers. Raises ConfigError otherwise.
+        answers: the number of answers, 0 to answers − 1; a guess is right with probability 1/answers. Any number
+            of at least 2 for which luck can be exact: of each pair of an answer and luck there must be 100 chains
+            of three operations or more. So 2 to 12, 14 to 16, 18, 20, 21 and 24; of 13 some pairs have 90, of 29
+            and many a larger number one has none. Raises ConfigError otherwise.
     """
 
     difficulties: ClassVar[tuple[int, ...]] = (3, 4, 5, 6)
@@ -56,9 +59,11 @@ class Arithmetic(Task):
     max_error_chars: ClassVar[int | None] = 24
 
     def __init__(self, answers: int = 10) -> None:
-        if isinstance(answers, bool) or not isinstance(answers, int) or not 2 <= answers <= 10:
-            raise ConfigError("answers", answers, "an integer from 2 to 10")
+        if isinstance(answers, bool) or not isinstance(answers, int) or answers < 2:
+            raise ConfigError("answers", answers, "an integer of at least 2")
         self.answers = answers
+        if answers > _MOST_ANSWERS or self._rarest_cell() < _LEAST_PROBLEMS:
+            raise ConfigError("answers", answers, "2 to 12, 14 to 16, 18, 20, 21, 24: there luck can be exact")
 
     def __repr__(self) -> str:
         return f"Arithmetic(answers={self.answers})"
@@ -156,6 +161,12 @@ class Arithmetic(Task):
             offset += size
             if offset > _MAX_CANDIDATES:
                 raise TaskError(f"{self}: no problem of difficulty {difficulty}, split {split!r}, cells {set(waiting)}")
+
+    def _rarest_cell(self) -> int:
+        """How many chains of the least difficulty the rarest cell has."""
+        level = self.difficulties[0]
+        cells = self._cells(*_chains(np.arange(_DIGITS ** (level + 1) * len(OPERATORS) ** level), level))
+        return int(np.bincount(cells[cells >= 0], minlength=2 * self.answers).min())
 
     def _cells(self, operands: Ints, operators: Ints) -> Ints:
         """Cell of each of N candidates, 2 · answer + lucky; −1, never wanted, where the two readings agree."""
@@ -304,8 +315,12 @@ def _was_parsed(result: ToolResult) -> bool:
 
 def _candidates(key: keyed.UInt64s, positions: Ints, difficulty: int) -> tuple[Ints, Ints]:
     """Uniform chains: operands of shape (k + 1, N), operators as indices into OPERATORS of shape (k, N)."""
-    chains = _DIGITS ** (difficulty + 1) * len(OPERATORS) ** difficulty
-    code = (keyed.uniform(key, positions) * chains).astype(np.int64)
+    count = _DIGITS ** (difficulty + 1) * len(OPERATORS) ** difficulty
+    return _chains((keyed.uniform(key, positions) * count).astype(np.int64), difficulty)
+
+
+def _chains(code: Ints, difficulty: int) -> tuple[Ints, Ints]:
+    """The chains of the numbers that stand for them, as :func:`_candidates` gives them."""
     operands = np.empty((difficulty + 1, code.size), dtype=np.int64)
     operators = np.empty((difficulty, code.size), dtype=np.int64)
     for row in operands:
