@@ -6,7 +6,8 @@
 See docs/SANDBOX.md for what is promised and what is not.
 """
 
+from .calls import InterpreterSession, Pending
 from .limits import Limits
-from .pool import InterpreterPool, Pending, PoolStats, shared_pool
+from .pool import InterpreterPool, PoolStats, shared_pool
 
-__all__ = ["InterpreterPool", "Limits", "Pending", "PoolStats", "shared_pool"]
+__all__ = ["InterpreterPool", "InterpreterSession", "Limits", "Pending", "PoolStats", "shared_pool"]

@@ -100,11 +100,25 @@ def encodable(text: str) -> str:
     return text
 
 
+class Memory:
+    """What outlives a call within a session: the random generator, and what the cost of later work depends on."""
+
+    __slots__ = ("big_keys", "collisions", "forged", "random", "serials")
+
+    def __init__(self) -> None:
+        self.random: object | None = None
+        self.big_keys: dict[int, set[str]] = {}
+        self.collisions = 0
+        self.forged: list[BaseException] = []
+        self.serials: dict[int, tuple[int, object]] = {}
+
+
 class Meter:
     """Steps left, what ended the call, its output, and what else lives as long as a call."""
 
     __slots__ = (
         "_forged",
+        "_memory",
         "_open",
         "_serials",
         "big_keys",
@@ -133,17 +147,13 @@ class Meter:
         self.characters = limits.characters
         self.begin(limits)
 
-    def begin(self, limits: Limits) -> None:
-        """A new call: full budget, no verdict, no output."""
+    def begin(self, limits: Limits, memory: Memory | None = None) -> None:
+        """A new call: full budget, no verdict, no output; ``memory`` of the session that it belongs to."""
         self.left = limits.steps
         self.used = 0
         self.verdict: tuple[str, str, str] | None = None
         self.output = Output(limits.output_chars)
-        self.random: object | None = None
-        self.big_keys: dict[int, set[str]] = {}
-        self.collisions = 0
-        self._forged: list[BaseException] = []
-        self._serials: dict[int, tuple[int, object]] = {}
+        self._take(Memory() if memory is None else memory)
         self._open = True
 
     def close(self) -> int:
@@ -153,12 +163,18 @@ class Meter:
         self.left = -1
         return used
 
-    def release(self) -> None:
-        """Let go of the objects of the call."""
-        self._forged = []
-        self._serials = {}
-        self.random = None
-        self.big_keys = {}
+    def release(self) -> Memory:
+        """Let go of what the call left, into the memory that is returned."""
+        memory = self._memory
+        memory.random, memory.collisions = self.random, self.collisions
+        self._take(Memory())
+        return memory
+
+    def _take(self, memory: Memory) -> None:
+        self._memory = memory
+        self.random: object | None = memory.random
+        self.collisions: int = memory.collisions
+        self.big_keys, self._forged, self._serials = memory.big_keys, memory.forged, memory.serials
 
     def charge(self, cost: int) -> None:
         """Spend ``cost`` steps; raises Stop when they are not there."""

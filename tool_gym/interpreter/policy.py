@@ -98,12 +98,12 @@ def _number(node: ast.expr) -> bool:
 class GuestPolicy(RestrictingNodeTransformer):
     """RestrictedPython's transformer with steps, size checks and the everyday Python that it leaves out."""
 
-    def __init__(self, echo: bool = False) -> None:
+    def __init__(self, echo: bool = False, own: frozenset[str] = frozenset()) -> None:
         super().__init__([], [], {})
         self._echo = echo
         self._visitors: dict[type, Callable[[Any], Any]] = {}
         self._nodes = self._depth = self._blocks = self._finally = self._comprehensions = 0
-        self._stored: set[str] = set()
+        self._stored: set[str] = set(own)
         self._withheld: list[tuple[ast.AST, str]] = []
         self.plain = True
 
@@ -635,15 +635,17 @@ def _parse(source: str) -> ast.Module:
         raise Rejected("limit", "source", "nested too deeply for the parser") from None
 
 
-def compile_program(source: str, source_chars: int, echo: bool) -> Program:
+def compile_program(source: str, source_chars: int, echo: bool, own: frozenset[str] = frozenset()) -> Program:
     """Compile ``source`` for a worker, a final expression echoed if ``echo``.
+
+    ``own`` are names in scope that hide a built-in which programs may not use.
 
     Raises Rejected with the answer if it is malformed, forbidden or too large.
     """
     if len(source) > source_chars:
         raise Rejected("limit", "source", f"{len(source)} characters of source (at most {source_chars})")
     tree = _parse(source)
-    policy = GuestPolicy(echo=echo)
+    policy = GuestPolicy(echo, own)
     try:
         tree = policy.visit(tree)
         if policy.errors:

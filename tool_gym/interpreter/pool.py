@@ -10,9 +10,7 @@ import atexit
 import contextlib
 import dataclasses
 import json
-import keyword
 import logging
-import marshal
 import os
 import selectors
 import signal
@@ -25,13 +23,15 @@ import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
+from itertools import groupby
 from types import TracebackType
 from typing import Any
 
 from ..errors import ConfigError, InfrastructureError
 from ..tools.base import ToolResult
+from .calls import Call, InterpreterSession, Pending, Replay, check_limits, encode_inputs
 from .limits import Limits
-from .wire import CONTROL, HEADER, FrameReader, ProtocolError, decode_reply, encode_request, max_reply
+from .wire import CONTROL, HEADER, FrameReader, ProtocolError, Request, decode_reply, encode_request, max_reply
 
 _log = logging.getLogger("tool_gym.interpreter")
 
@@ -43,8 +43,6 @@ _TICK = 0.25  # longest wait for the pipes: calls that another thread adds are l
 _BREATH = 0.01  # shortest wait: a call that is overdue but was starved is not watched in a tight loop
 _ATTEMPTS = 2
 _FRAME_CHARACTERS = 1 << 22  # and in all of its programs together, but for a single longer one
-_INPUT_NODES = 100_000
-_INPUT_BYTES = 64 << 20
 
 # Ends that a program can bring about itself. A worker killed by anything else was killed by somebody.
 _TIMED_OUT = {signal.SIGPROF, signal.SIGXCPU}
@@ -82,105 +80,6 @@ class PoolStats:
     def keys(self) -> Iterator[str]:
         """Names of the counters, so that ``dict(stats)`` works."""
         return (field.name for field in dataclasses.fields(self))
-
-
-# ------------------------------------------------------------------ arguments
-
-
-def _check_limits(limits: Limits) -> None:
-    ranges = {
-        "steps": (1, 2**62),
-        "integer_bits": (64, 2**32),
-        "items": (1, 2**40),
-        "characters": (1, 2**40),
-        "output_chars": (1, 10**7),
-        "source_chars": (0, 10**7),
-        "memory_bytes": (2**24, 2**50),
-    }
-    for name, (least, most) in ranges.items():
-        given = getattr(limits, name)
-        if type(given) is not int or not least <= given <= most:
-            raise ConfigError(f"limits.{name}", given, f"an integer from {least} to {most}")
-    seconds = limits.wall_seconds
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0.01 <= seconds <= 86400.0:
-        raise ConfigError("limits.wall_seconds", seconds, "seconds between 0.01 and 86400")
-
-
-def _copy_input(name: str, value: Any, depth: int, count: list[int]) -> Any:
-    """A copy of an input in exact primitive types. Raises ConfigError for anything else."""
-    count[0] += 1
-    if depth > 50 or count[0] > _INPUT_NODES:
-        raise ConfigError(f"inputs[{name!r}]", type(value).__name__, f"at most {_INPUT_NODES} values, nested 50 deep")
-    kind = type(value)
-    if value is None or kind in (bool, int, float, str, bytes):
-        return value
-    if kind is list or kind is tuple:
-        return kind(_copy_input(name, item, depth + 1, count) for item in value)
-    if kind is dict:
-        return {
-            _copy_input(name, key, depth + 1, count): _copy_input(name, item, depth + 1, count)
-            for key, item in value.items()
-        }
-    raise ConfigError(
-        f"inputs[{name!r}]", value, "None, bool, int, float, str, bytes, and lists, tuples, dicts of them"
-    )
-
-
-def _encode_inputs(inputs: Mapping[str, Any] | None) -> bytes | None:
-    if not inputs:
-        return None
-    names: dict[str, Any] = {}
-    for name, value in inputs.items():
-        if not isinstance(name, str) or not name.isidentifier() or name.startswith("_") or keyword.iskeyword(name):
-            raise ConfigError("inputs", name, "names that a program can write, without a leading underscore")
-        names[name] = _copy_input(name, value, 0, [0])
-    encoded = marshal.dumps(names)
-    if len(encoded) > _INPUT_BYTES:
-        raise ConfigError("inputs", f"{len(encoded)} bytes", f"at most {_INPUT_BYTES} bytes")
-    return encoded
-
-
-# ------------------------------------------------------------------ calls
-
-
-class _Call:
-    """One program, until it has its result."""
-
-    __slots__ = ("batch", "crashes", "index", "losses", "source")
-
-    def __init__(self, batch: Pending, index: int, source: str) -> None:
-        self.batch = batch
-        self.index = index
-        self.source = source
-        self.losses = 0
-        self.crashes = 0
-
-
-class Pending:
-    """Results to come of one :meth:`InterpreterPool.submit`."""
-
-    def __init__(self, pool: InterpreterPool, count: int, inputs: bytes | None, echo: bool) -> None:
-        self._pool = pool
-        self._owner = os.getpid()
-        self._inputs = inputs
-        self._echo = echo
-        self._ready: list[tuple[int, ToolResult]] = []
-        self._remaining = count
-
-    @property
-    def remaining(self) -> int:
-        """Number of results not yet taken."""
-        return self._remaining
-
-    def take(self, block: bool = False) -> list[tuple[int, ToolResult]]:
-        """Results finished since the last take, each once, as (index in ``codes``, result), in no set order.
-
-        With ``block`` waits until there is at least one more; [] when all have been taken.
-        Raises InfrastructureError in a process forked since: the calls are its parent's, which takes them.
-        """
-        if self._owner != os.getpid():
-            raise InfrastructureError("these calls were submitted by the process that this one was forked from")
-        return self._pool._take(self, block)
 
 
 # ------------------------------------------------------------------ processes
@@ -276,19 +175,42 @@ class _Zygote:
 class _Worker:
     """Our end of one worker."""
 
-    __slots__ = ("calls", "channel", "ending", "number", "out", "pid", "processor", "reader", "since", "writing")
+    __slots__ = (
+        "backlog",
+        "calls",
+        "channel",
+        "ending",
+        "number",
+        "out",
+        "over",
+        "pid",
+        "processor",
+        "reader",
+        "since",
+        "writing",
+    )
 
     def __init__(self, number: int, channel: socket.socket, output_chars: int) -> None:
         self.number = number
         self.channel = channel
         self.reader = FrameReader(max_reply(output_chars))
-        self.calls: deque[_Call] = deque()
+        self.calls: deque[Call | Replay] = deque()
+        """What it was sent and has not answered."""
+        self.backlog: deque[Call] = deque()
+        """Calls of the sessions whose state it has, waiting for room."""
+        self.over: list[int] = []
+        """Sessions that it may forget."""
         self.out = bytearray()
         self.writing = False
         self.pid = 0
         self.ending = False
         self.since = time.monotonic()
         self.processor = 0.0
+
+    @property
+    def load(self) -> int:
+        """Calls that it has to answer."""
+        return len(self.calls) + len(self.backlog)
 
     def progressed(self) -> None:
         """The call at the head starts now."""
@@ -338,7 +260,7 @@ class InterpreterPool:
         limits = Limits() if limits is None else limits
         if type(workers) is not int or not 1 <= workers <= 1024:
             raise ConfigError("workers", workers, "an integer from 1 to 1024")
-        _check_limits(limits)
+        check_limits(limits)
         self._size = workers
         self._limits = limits
         self._stats = PoolStats()
@@ -353,7 +275,9 @@ class InterpreterPool:
         self._selector = selectors.DefaultSelector()
         self._zygote: _Zygote | None = None
         self._workers: dict[int, _Worker] = {}
-        self._queue: deque[_Call] = deque()
+        self._queue: deque[Call] = deque()
+        self._homes: dict[int, _Worker] = {}  # of sessions: who has their state
+        self._over: deque[int] = deque()  # sessions that are no more
         self._numbers = 0
         self._pumping = False
         self._failed_starts = 0
@@ -361,7 +285,13 @@ class InterpreterPool:
 
     # -- calls
 
-    def run(self, code: str, inputs: Mapping[str, Any] | None = None, echo: bool = False) -> ToolResult:
+    def run(
+        self,
+        code: str,
+        inputs: Mapping[str, Any] | None = None,
+        echo: bool = False,
+        session: InterpreterSession | None = None,
+    ) -> ToolResult:
         """Run one program.
 
         Args:
@@ -369,42 +299,81 @@ class InterpreterPool:
             inputs: names in scope: None, bool, int, float, str, bytes, and lists, tuples and dicts of them. Each
                 call gets a copy.
             echo: append the value of a final expression to the output, as a notebook would; None shows nothing.
+            session: whose names the program finds and leaves; None: it finds none.
 
         Never raises for what the program does. Raises ConfigError for a bad argument and InfrastructureError on a
         closed pool.
         """
-        return self.run_batch([code], inputs, echo)[0]
+        return self.run_batch([code], inputs, echo, None if session is None else [session])[0]
 
     def run_batch(
-        self, codes: Sequence[str], inputs: Mapping[str, Any] | None = None, echo: bool = False
+        self,
+        codes: Sequence[str],
+        inputs: Mapping[str, Any] | None = None,
+        echo: bool = False,
+        sessions: Sequence[InterpreterSession | None] | None = None,
     ) -> list[ToolResult]:
-        """Run programs, each with fresh state; the results in their order. See :meth:`run`."""
-        pending = self.submit(codes, inputs=inputs, echo=echo)
+        """Run programs, each with fresh state or in a session; the results in their order. See :meth:`submit`."""
+        pending = self.submit(codes, inputs=inputs, echo=echo, sessions=sessions)
         results: dict[int, ToolResult] = {}
         while pending.remaining:
             results.update(pending.take(block=True))
         return [results[index] for index in range(len(results))]
 
-    def submit(self, codes: Sequence[str], *, inputs: Mapping[str, Any] | None = None, echo: bool = False) -> Pending:
-        """Start programs and return at once. See :meth:`run` for the arguments and what is raised."""
-        if isinstance(codes, str):
-            raise ConfigError("codes", codes[:60], "a sequence of programs, not one")
+    def submit(
+        self,
+        codes: Sequence[str],
+        *,
+        inputs: Mapping[str, Any] | None = None,
+        echo: bool = False,
+        sessions: Sequence[InterpreterSession | None] | None = None,
+    ) -> Pending:
+        """Start programs and return at once. See :meth:`run` for the arguments and what is raised.
+
+        ``sessions`` has one for each program, or None; the same one can have one call at a time.
+        """
+        if isinstance(codes, str) or not isinstance(codes, Sequence):
+            raise ConfigError("codes", str(codes)[:60], "a sequence of programs, not one")
         for code in codes:
             if not isinstance(code, str):
                 raise ConfigError("code", code, "source text")
-        batch = Pending(self, len(codes), _encode_inputs(inputs), bool(echo))
+        batch = Pending(self, len(codes), encode_inputs(inputs), bool(echo))
         with self._changed:
             if self._closed:
                 raise InfrastructureError("the interpreter pool is closed")
-            for index, code in enumerate(codes):
-                call = _Call(batch, index, str(code))
+            owners = [None] * len(codes) if sessions is None else self._begin(sessions, len(codes))
+            for index, (code, session) in enumerate(zip(codes, owners, strict=True)):
+                call = Call(batch, index, str(code), session)
                 if len(code) > self._limits.source_chars:
                     message = f"{len(code)} characters of source (at most {self._limits.source_chars})"
                     self._finish(call, ToolResult("limit", "source", message))
                 else:
-                    self._queue.append(call)
+                    self._line(call).append(call)
             self._dispatch()
         return batch
+
+    def _begin(self, sessions: Sequence[InterpreterSession | None], count: int) -> list[InterpreterSession | None]:
+        """The sessions, each with a call under way from now on. Raises ConfigError, and changes nothing then."""
+        if len(sessions) != count:
+            raise ConfigError("sessions", f"{len(sessions)} of them", f"one for each of {count} programs, or None")
+        begun: list[InterpreterSession] = []
+        try:
+            for session in sessions:
+                if session is not None:
+                    if not isinstance(session, InterpreterSession):
+                        raise ConfigError("sessions", session, "InterpreterSession objects, or None")
+                    session._begin(self)
+                    begun.append(session)
+        except ConfigError:
+            for session in begun:
+                session._busy = False
+            raise
+        return list(sessions)
+
+    def _line(self, call: Call) -> deque[Call]:
+        """Where a call waits: for the worker that has its session's state, else for any."""
+        home = self._homes.get(call.session._number) if call.session is not None else None
+        return self._queue if home is None or home.ending else home.backlog
 
     @property
     def stats(self) -> PoolStats:
@@ -433,10 +402,8 @@ class InterpreterPool:
             if self._closed:
                 return
             self._closed = True
-            calls = [call for worker in self._workers.values() for call in worker.calls] + list(self._queue)
+            calls = [call for worker in list(self._workers.values()) for call in self._drop(worker)] + list(self._queue)
             self._queue.clear()
-            for worker in list(self._workers.values()):
-                self._drop(worker)
             if self._zygote is not None:
                 self._zygote.close()
                 self._zygote = None
@@ -467,18 +434,29 @@ class InterpreterPool:
     # -- under the lock: sending
 
     def _dispatch(self) -> None:
-        """Give queued calls to workers that have room, starting workers as needed."""
+        """Give waiting calls to workers that have room, starting workers as needed."""
+        self._forget_sessions()
+        for worker in self._workers.values():
+            while worker.backlog and not worker.ending and len(worker.calls) < _WINDOW:
+                self._send(worker, worker.backlog, min(_FRAME, _WINDOW - len(worker.calls)))
         while self._queue and not self._closed:
             if len(self._workers) < self._size and not self._start_worker():
                 return
             open_workers = [worker for worker in self._workers.values() if not worker.ending]
             if len(self._workers) < self._size and all(worker.calls for worker in open_workers):
                 continue
-            worker = min(open_workers, key=lambda candidate: len(candidate.calls), default=None)
-            if worker is None or len(worker.calls) >= _WINDOW:
+            least = min(open_workers, key=lambda candidate: candidate.load, default=None)
+            if least is None or len(least.calls) >= _WINDOW:
                 return
             share = -(-len(self._queue) // self._size)
-            self._send(worker, min(_FRAME, _WINDOW - len(worker.calls), share))
+            self._send(least, self._queue, min(_FRAME, _WINDOW - len(least.calls), share))
+
+    def _forget_sessions(self) -> None:
+        """Let workers drop the state of sessions that are no more, with the next programs that they get."""
+        while self._over:
+            home = self._homes.pop(number := self._over.popleft(), None)
+            if home is not None:
+                home.over.append(number)
 
     def _start_worker(self) -> bool:
         """Ask for one more worker. False if that failed, and every waiting call has been answered."""
@@ -515,18 +493,29 @@ class InterpreterPool:
             self._finish(self._queue.popleft(), ToolResult("infrastructure", "start", message))
         self._failed_starts = 0
 
-    def _send(self, worker: _Worker, most: int) -> None:
-        """Send up to ``most`` calls of the batch at the head of the queue in one frame."""
-        batch = self._queue[0].batch
-        calls: list[_Call] = []
+    def _send(self, worker: _Worker, queue: deque[Call], most: int) -> None:
+        """Send up to ``most`` calls of the batch at the head of ``queue``, and before each what its session had."""
+        batch = queue[0].batch
+        sent: list[Call | Replay] = []
         room = _FRAME_CHARACTERS
-        while self._queue and len(calls) < most and room > 0 and self._queue[0].batch is batch:
-            room -= len(self._queue[0].source)
-            calls.append(self._queue.popleft())
+        while queue and len(sent) < most and room > 0 and queue[0].batch is batch:
+            call = queue.popleft()
+            if call.session is not None and self._homes.get(call.session._number) is not worker:
+                self._homes[call.session._number] = worker
+                call.spoiled = False
+                sent += [Replay(call, past) for past in call.session._past]
+            sent.append(call)
+            room -= len(call.source)
         if not worker.calls:
             worker.progressed()
-        worker.calls.extend(calls)
-        worker.out += encode_request([call.source for call in calls], batch._inputs, batch._echo)
+        worker.calls.extend(sent)
+        for (inputs, echo), part in groupby(sent, key=_scope):
+            items = list(part)
+            numbers = [0 if item.session is None else item.session._number for item in items]
+            sources = [item.source for item in items]
+            request = Request(sources, inputs, echo, numbers if any(numbers) else [], worker.over)
+            worker.out += encode_request(request)
+            worker.over = []
         self._flush(worker)
 
     def _flush(self, worker: _Worker) -> None:
@@ -620,12 +609,26 @@ class InterpreterPool:
         if not worker.calls or worker.ending:
             raise ProtocolError("a reply to no call")
         *fields, last = decode_reply(frame, self._limits.output_chars)
-        self._finish(worker.calls.popleft(), ToolResult(*fields))  # type: ignore[arg-type]
+        self._answered(worker.calls.popleft(), ToolResult(*fields))  # type: ignore[arg-type]
         if last:
             worker.ending = True
             self._stats.recycled += 1
 
-    def _finish(self, call: _Call, result: ToolResult) -> None:
+    def _answered(self, item: Call | Replay, result: ToolResult) -> None:
+        """A worker's reply to a call, or to one that its session had before."""
+        if isinstance(item, Call):
+            if item.spoiled:
+                message = "an earlier call of the session answered otherwise when it was run again"
+                result = ToolResult("infrastructure", "replay", message)
+                self._stats.infrastructure_failures += 1
+            self._finish(item, result)
+        elif result != item.past.result:
+            item.call.spoiled = True
+            _log.error("a call answered %r, and %r when it was run again: %r", item.past.result, result, item.source)
+
+    def _finish(self, call: Call, result: ToolResult) -> None:
+        if call.session is not None:
+            call.session._end(call, result)
         self._stats.calls += 1
         call.batch._ready.append((call.index, result))
 
@@ -639,16 +642,19 @@ class InterpreterPool:
                 else:
                     self._bury(worker, "", overdue=True)
 
-    def _drop(self, worker: _Worker) -> None:
-        """Stop listening to a worker."""
+    def _drop(self, worker: _Worker) -> list[Call]:
+        """Stop listening to a worker; the calls that it leaves unanswered. The sessions that it had are homeless."""
         self._selector.unregister(worker.channel)
         worker.channel.close()
         del self._workers[worker.number]
+        self._homes = {number: home for number, home in self._homes.items() if home is not worker}
+        return [item for item in worker.calls if isinstance(item, Call)] + list(worker.backlog)
 
     def _bury(self, worker: _Worker, reason: str, overdue: bool = False) -> None:
         """A worker is at its end: answer or retry the call it was at, and queue the others again."""
-        self._drop(worker)
-        calls = worker.calls
+        # Before its last answer it was at the first; what it left is run again, after all that its session had.
+        at = worker.calls[0] if worker.calls and worker.pid and not worker.ending else None
+        left = self._drop(worker)
         status: int | None = None
         if self._zygote is not None:
             try:
@@ -657,19 +663,21 @@ class InterpreterPool:
                 reason = reason or str(error)
                 self._zygote.close()
                 self._zygote = None
-        blamed = calls.popleft() if calls and worker.pid and not worker.ending else None
-        self._queue.extendleft(reversed(calls))
+        blamed = left.pop(0) if at is not None else None
+        self._queue.extendleft(reversed(left))
         if blamed is not None:
-            self._settle(blamed, status, reason, overdue)
+            if at is not blamed:
+                reason = reason or "while a session's earlier calls were run again"
+            self._settle(blamed, status, reason, overdue, its_own=at is blamed)
         elif not worker.pid:
             self._start_failed(reason or f"a worker ended with status {status} before its first call")
         if self._failed_starts >= _ATTEMPTS:
             self._give_up()
 
-    def _settle(self, call: _Call, status: int | None, reason: str, overdue: bool) -> None:
+    def _settle(self, call: Call, status: int | None, reason: str, overdue: bool, its_own: bool) -> None:
         """Answer the call that a worker died in, or queue it once more."""
         number = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else 0
-        if overdue or number in _TIMED_OUT:
+        if its_own and (overdue or number in _TIMED_OUT):
             self._stats.kills += 1
             message = f"killed after {self._limits.wall_seconds:g} seconds"
             self._finish(call, ToolResult("limit", "time", message))
@@ -689,6 +697,10 @@ class InterpreterPool:
                 self._finish(call, ToolResult("infrastructure", "lost", message))
                 return
         self._queue.appendleft(call)
+
+
+def _scope(item: Call | Replay) -> tuple[bytes | None, bool]:
+    return item.inputs, item.echo
 
 
 # ------------------------------------------------------------------ one pool for a process

@@ -603,6 +603,9 @@ WITHHELD_NAMES: frozenset[str] = frozenset(
 }
 """Built-in names that programs may not use, unless they define them themselves."""
 
+HIDEABLE_NAMES: frozenset[str] = frozenset(name for name in WITHHELD_NAMES if not name.startswith("_"))
+"""Those that a program can define, or an input be called."""
+
 for _name, _function in FUNCTIONS.items():
     if isinstance(_function, types.FunctionType):
         _function.__name__ = _name
@@ -648,9 +651,6 @@ def intact() -> bool:
     )
 
 
-def globals_of(inputs: dict[str, Any] | None) -> dict[str, Any]:
-    """Fresh globals for one call, with the inputs in scope."""
-    names: dict[str, Any] = {"__builtins__": BUILTINS, "__name__": "__main__"}
-    if inputs:
-        names.update(inputs)
-    return names
+def globals_of() -> dict[str, Any]:
+    """Fresh globals."""
+    return {"__builtins__": BUILTINS, "__name__": "__main__"}

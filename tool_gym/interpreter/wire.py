@@ -10,7 +10,7 @@ import json
 import marshal
 import os
 import struct
-from typing import Any
+from typing import Any, NamedTuple
 
 HEADER = struct.Struct(">I")
 MAX_REQUEST = 256 << 20
@@ -34,15 +34,38 @@ def max_reply(output_chars: int) -> int:
     return 12 * output_chars + (1 << 16)
 
 
-def encode_request(sources: list[str], inputs: bytes | None, echo: bool) -> bytes:
+class Request(NamedTuple):
+    """Programs for a worker.
+
+    Attributes:
+        sources: the programs, in order.
+        inputs: marshalled names in scope of each, None for none.
+        echo: whether the value of a final expression is shown.
+        sessions: number of each program's session, 0 for none; empty if none has one.
+        over: sessions that no program will be of again.
+    """
+
+    sources: list[str]
+    inputs: bytes | None
+    echo: bool
+    sessions: list[int]
+    over: list[int]
+
+
+def ends_session(status: str, kind: str) -> bool:
+    """Whether a call with this answer was stopped in the middle of anything, so that its session starts anew."""
+    return status == "limit" and kind not in ("output", "source")
+
+
+def encode_request(request: Request) -> bytes:
     """A frame of programs to run. Raises ValueError if it is too long to send."""
-    payload = marshal.dumps((sources, inputs, echo))
+    payload = marshal.dumps(tuple(request))
     if len(payload) > MAX_REQUEST:
         raise ValueError(f"a request of {len(payload)} bytes")
     return HEADER.pack(len(payload)) + payload
 
 
-def read_request(descriptor: int) -> tuple[list[str], bytes | None, bool] | None:
+def read_request(descriptor: int) -> Request | None:
     """The next request, in a worker; None at the end of the stream. Raises ProtocolError for a cut or long one."""
     header = read_exactly(descriptor, HEADER.size)
     if header is None:
@@ -53,8 +76,7 @@ def read_request(descriptor: int) -> tuple[list[str], bytes | None, bool] | None
     payload = read_exactly(descriptor, length)
     if payload is None:
         raise ProtocolError("a cut request")
-    sources, inputs, echo = marshal.loads(payload)
-    return sources, inputs, echo
+    return Request(*marshal.loads(payload))
 
 
 def read_exactly(descriptor: int, size: int) -> bytes | None:

@@ -13,11 +13,12 @@ import resource
 import signal
 import socket
 import sys
+from itertools import repeat
 from typing import NoReturn
 
 from . import hardening
+from .executor import Executor, prepare
 from .limits import Limits
-from .session import Session, prepare
 from .wire import CONTROL, HEADER, encode_reply, read_request, write_all
 
 _MAX_CALLS = 5000
@@ -40,19 +41,20 @@ _WARM_UP = (
 def _serve(descriptor: int, limits: Limits) -> None:
     """A worker's life: confine itself, say so, then answer requests until one of them is the last."""
     layers = hardening.confine(limits.memory_bytes)
-    session = Session(limits)
+    executor = Executor(limits)
     write_all(descriptor, encode_reply([os.getpid(), layers]))
     heaviest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss + _MAX_GROWTH_KIB
     served = 0
     while (request := read_request(descriptor)) is not None:
-        sources, inputs, echo = request
-        for source in sources:
+        for session in request.over:
+            executor.forget(session)
+        for source, session in zip(request.sources, request.sessions or repeat(0)):  # noqa: B905 - repeat has no end
             # Processor time, whatever the host does: the default action of the signal ends the process.
             signal.setitimer(signal.ITIMER_PROF, limits.wall_seconds + 1.0)
-            record = session.run(source, inputs, echo)
+            record = executor.run(source, request.inputs, request.echo, session)
             served += 1
             grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > heaviest
-            last = session.tainted or grown or served >= _MAX_CALLS
+            last = executor.tainted or grown or served >= _MAX_CALLS
             write_all(descriptor, encode_reply([*record, last]))
             if last:
                 return
@@ -130,7 +132,7 @@ def main(control: socket.socket, settings: dict[str, float]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     hardening.deepen_stack()
     sys.setrecursionlimit(1000)
-    warm = Session(Limits())
+    warm = Executor(Limits())
     for source, echo in _WARM_UP:
         warm.run(source, None, echo)
     del warm

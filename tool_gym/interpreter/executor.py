@@ -1,4 +1,4 @@
-"""Running programs in a worker: the cache of compiled programs, one call, and its record."""
+"""Running programs in a worker: the cache of compiled programs, one call, its record, and what sessions keep."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import gc
 import marshal
 import sys
 import warnings
+from typing import Any, NamedTuple
 
 from .limits import Limits
-from .meter import METER, PROGRAM, Stop
+from .meter import METER, PROGRAM, Memory, Stop
 from .policy import Program, Rejected, compile_program
-from .scope import globals_of, intact
+from .scope import HIDEABLE_NAMES, globals_of, intact
 from .values import class_name, error_text, one_line
+from .wire import ends_session
 
 Record = tuple[str, str, str, str, bool, int]
 """status, kind, message, output, truncated, steps: the fields of a ToolResult."""
@@ -21,28 +23,53 @@ _CACHED_CHARACTERS = 1 << 22
 # Depth of the program's own calls, on top of the frames of the worker: Python's own default.
 _RECURSION = 1000
 _COMPILER_RECURSION = 5000
+_NO_NAMES: frozenset[str] = frozenset()
 
 
-class Session:
-    """Executes programs one after the other, each with fresh globals and a full budget."""
+class _State(NamedTuple):
+    """What a session keeps between its calls."""
+
+    names: dict[str, Any]
+    memory: Memory
+    plain: bool
+    """Whether no program so far could leave anything that only a garbage collection finds."""
+
+
+class Executor:
+    """Executes programs one after the other, each with a full budget: in fresh globals, or in those of a session."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._programs: dict[tuple[str, bool], Program | Record] = {}
+        self._programs: dict[tuple[str, bool, frozenset[str]], Program | Record] = {}
         self._cached = 0
+        self._states: dict[int, _State] = {}
         METER.configure(limits)
         self.tainted = False
         """Whether the process should not serve another call."""
 
-    def run(self, source: str, inputs: bytes | None = None, echo: bool = False) -> Record:
-        """One call. ``inputs`` is a marshalled dictionary of names, unmarshalled afresh for each call."""
-        program = self._programs.get((source, echo))
+    def run(self, source: str, inputs: bytes | None = None, echo: bool = False, session: int = 0) -> Record:
+        """One call.
+
+        Args:
+            source, echo: see InterpreterPool.run.
+            inputs: a marshalled dictionary of names, unmarshalled afresh for each call.
+            session: number of the session whose globals the program finds and leaves; 0 for none. A program that
+                hits a limit leaves none: it was stopped in the middle of anything.
+        """
+        state = self._states.pop(session, None) if session else None
+        names, memory, plain = (globals_of(), None, True) if state is None else state
+        given = marshal.loads(inputs) if inputs is not None else {}
+        # A built-in that is withheld may be used by whom it does not mean the built-in.
+        own = HIDEABLE_NAMES.intersection([*names, *given]) if given or state is not None else _NO_NAMES
+        program = self._programs.get((source, echo, own))
         if program is None:
-            program = self._compile(source, echo)
+            program = self._compile(source, echo, own)
         if not isinstance(program, Program):
+            if state is not None:
+                self._states[session] = state
             return program
-        names = globals_of(marshal.loads(inputs) if inputs is not None else None)
-        METER.begin(self._limits)
+        names.update(given)
+        METER.begin(self._limits, memory)
         error: BaseException | None = None
         try:
             # The handler keeps nothing: an exception holds its frames, and those the program's values.
@@ -51,21 +78,32 @@ class Session:
             error = raised
         record = self._record(error)
         del error
-        names.clear()
-        METER.release()
-        if not program.plain:
+        memory = METER.release()
+        plain = plain and program.plain
+        if session and not ends_session(*record[:2]):
+            self._states[session] = _State(names, memory, plain)
+        else:
+            names.clear()
+        del names, memory, state
+        if not plain:
             gc.collect()
             if not intact():
                 self.tainted = True
         return record
 
-    def _compile(self, source: str, echo: bool) -> Program | Record:
+    def forget(self, session: int) -> None:
+        """A session is over; not every number is known here."""
+        state = self._states.pop(session, None)
+        if state is not None:
+            state.names.clear()
+
+    def _compile(self, source: str, echo: bool, own: frozenset[str]) -> Program | Record:
         """Compile and remember; a program that cannot run is remembered by its answer."""
         result: Program | Record
         depth = sys.getrecursionlimit()
         sys.setrecursionlimit(_COMPILER_RECURSION)
         try:
-            result = compile_program(source, self._limits.source_chars, echo)
+            result = compile_program(source, self._limits.source_chars, echo, own)
         except Rejected as rejected:
             status, kind, message = rejected.args
             result = (status, kind, one_line(message), "", False, 0)
@@ -74,7 +112,7 @@ class Session:
         if len(self._programs) >= _CACHED_PROGRAMS or self._cached > _CACHED_CHARACTERS:
             self._programs.clear()
             self._cached = 0
-        self._programs[source, echo] = result
+        self._programs[source, echo, own] = result
         self._cached += len(source)
         return result
 
@@ -94,7 +132,7 @@ class Session:
         truncated = output.truncated
         if truncated and (status == "ok" or kind == "steps"):
             status, kind, message = "limit", "output", f"{output.size} characters printed"
-        if status == "limit" and kind != "output":
+        if ends_session(status, kind):
             self.tainted = True
         return status, kind, one_line(message), output.text(), truncated, steps
 
