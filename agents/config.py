@@ -16,6 +16,10 @@ import tyro
 
 from agents.selection import SELECTORS
 from tool_gym.errors import ConfigError
+from tool_gym.protocol import MIN_OUTPUT_CHARS
+
+REPLY_TAGS = 2
+"""Tokens of a tool's reply beside one for each of its characters: the opening and the closing tag."""
 
 
 def _short(name: str) -> Any:
@@ -122,6 +126,8 @@ class PolicyConfig:
     """Tokens of an episode, prompt and tool output included; a multiple of 32."""
     max_turn_tokens: int = 32
     """A turn is submitted as it stands when it reaches this length."""
+    max_reply_tokens: int = 64
+    """Longest reply of a tool, its tags included; a longer one is cut in the middle, and says so."""
 
     def __post_init__(self) -> None:
         _check_types("policy", self)
@@ -134,6 +140,7 @@ class PolicyConfig:
         if self.context % 32:
             raise ConfigError("policy.context", self.context, "a multiple of 32")
         _within("policy", self, "max_turn_tokens", 2, self.context)
+        _within("policy", self, "max_reply_tokens", MIN_OUTPUT_CHARS + REPLY_TAGS, 8192)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from agents.config import Config, NoiseConfig
+from agents.config import REPLY_TAGS, Config, NoiseConfig
 from agents.generation import Decoder
 from agents.model import Policy
 from agents.rollout import Play, TrajectoryBatch, encode_prompt, rollout
@@ -95,7 +95,11 @@ class Setup:
 
     def episodes(self, noise: NoiseModel, max_turns: int | None = None) -> Episodes:
         turns = self.env.max_turns if max_turns is None else max_turns
-        return Episodes(self.env.task, self.env.tools, noise=noise, max_turns=turns, pool=self.pool)
+        # A token for each character, and for each of the two tags.
+        shown = self.config.policy.max_reply_tokens - REPLY_TAGS
+        return Episodes(
+            self.env.task, self.env.tools, noise=noise, max_turns=turns, pool=self.pool, max_output_chars=shown
+        )
 
     def rollout(self, policy: Decoder, plays: Sequence[Play]) -> list[TrajectoryBatch]:
         """Play episodes within the configuration's limits; see agents.rollout.rollout."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tool_gym.errors import ConfigError
 from tool_gym.noise import NoiseModel
 from tool_gym.tasks.base import History, Problem, Task
-from tool_gym.tools import Finished, Results, Tool, ToolResult
+from tool_gym.tools import Finished, Results, Tool, ToolRequest, ToolResult
 
 VALUE_OF = {"right": 1.0, "half": 0.5}
 
@@ -60,7 +60,9 @@ class FakePool:
         self.schedule = schedule
         self.batches: list[list[str]] = []
 
-    def submit(self, codes: Sequence[str], *, inputs: Any = None, echo: bool = False) -> FakePending:
+    def submit(
+        self, codes: Sequence[str], *, inputs: Any = None, echo: bool = False, sessions: None = None
+    ) -> FakePending:
         assert echo, "the python tool asks for the value of a final expression"
         self.batches.append(list(codes))
         return FakePending([run_program(code) for code in codes], self.schedule(len(codes)))
@@ -97,8 +99,8 @@ class Echo(Tool):
 
     name = "echo"
 
-    def submit(self, bodies: Sequence[str], pool: Callable[[], Any]) -> Results:
-        return Finished([ToolResult("ok", output=body) for body in bodies])
+    def submit(self, requests: Sequence[ToolRequest], pool: Callable[[], Any]) -> Results:
+        return Finished([ToolResult("ok", output=request.body) for request in requests])
 
 
 class ScriptedNoise(NoiseModel):

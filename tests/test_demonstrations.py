@@ -47,7 +47,9 @@ class LocalPool:
     def __init__(self, step: int = 10_000) -> None:
         self.step = step
 
-    def submit(self, codes: Sequence[str], *, inputs: None = None, echo: bool = False) -> Pending:
+    def submit(
+        self, codes: Sequence[str], *, inputs: None = None, echo: bool = False, sessions: None = None
+    ) -> Pending:
         return Pending([self.run(code) for code in codes], self.step)
 
     def run(self, code: str) -> ToolResult:

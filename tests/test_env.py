@@ -386,3 +386,37 @@ def test_a_reset_that_is_refused_leaves_the_running_episode_alone(options: objec
 def test_settings_are_checked_also_where_the_noise_has_no_use_for_them(name: str, value: object) -> None:
     with pytest.raises(ConfigError, match=name):
         gymnasium.make("tool_gym/Arithmetic-v0", **{name: value})
+
+
+def test_a_stateful_environment_keeps_names_within_an_episode_and_not_beyond() -> None:
+    env = ToolEnv(Sums, stateful=True)
+    env.reset(seed=0)
+    assert env.step("<python>x = 3</python>")[0] == "<output></output>"
+    twin = copy.deepcopy(env)
+    assert env.step("<python>x += 1\nx</python>")[0] == "<output>4</output>"
+    assert twin.step("<python>x</python>")[0] == "<output>3</output>"
+    env.reset()
+    assert "NameError" in env.step("<python>x</python>")[0]
+
+
+def test_a_stateless_environment_starts_each_call_afresh() -> None:
+    env = ToolEnv(Sums)
+    env.reset(seed=0)
+    env.step("<python>x = 3</python>")
+    assert "NameError" in env.step("<python>x</python>")[0]
+
+
+def test_stateful_without_a_python_tool_is_refused() -> None:
+    with pytest.raises(ConfigError, match="stateful"):
+        ToolEnv(Sums, tools=(), stateful=True)
+    with pytest.raises(ConfigError, match="stateful"):
+        ToolEnv(Sums, stateful="yes")  # type: ignore[arg-type]
+
+
+def test_long_output_is_cut_in_the_middle_and_says_so() -> None:
+    env = ToolEnv(Sums, max_output_chars=60)
+    env.reset(seed=0)
+    observation = env.step("<python>print('a' * 500 + 'z')</python>")[0]
+    assert observation == "<output>" + "a" * 19 + "[...cut, 501 in all...]" + "a" * 17 + "z</output>"
+    with pytest.raises(ConfigError, match="max_output_chars"):
+        ToolEnv(Sums, max_output_chars=10)

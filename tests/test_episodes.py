@@ -18,7 +18,7 @@ from tool_gym.errors import ConfigError, InfrastructureError, TaskError, ToolGym
 from tool_gym.noise import IIDNoise
 from tool_gym.protocol import tags
 from tool_gym.tasks.base import History, Problem
-from tool_gym.tools import Finished, Tool, ToolResult
+from tool_gym.tools import Finished, Tool, ToolRequest, ToolResult
 
 PROBLEM = Problem("3+4", "7", difficulty=2)
 INFO_KEYS = {
@@ -193,7 +193,9 @@ def test_an_infrastructure_failure_truncates_without_reward_and_makes_the_episod
 
 def test_a_pool_that_cannot_start_makes_episodes_invalid_instead_of_raising() -> None:
     class Broken(FakePool):
-        def submit(self, codes: Sequence[str], *, inputs: Any = None, echo: bool = False) -> FakePending:
+        def submit(
+            self, codes: Sequence[str], *, inputs: Any = None, echo: bool = False, sessions: None = None
+        ) -> FakePending:
             raise InfrastructureError("no worker starts")
 
     (lost,) = play(build(pool=Broken()), [call("1")])
@@ -418,7 +420,7 @@ class Misbehaving(Tool):
     def __init__(self, answer: Any) -> None:
         self.answer = answer
 
-    def submit(self, bodies: Sequence[str], pool: Any) -> Any:
+    def submit(self, requests: Sequence[Any], pool: Any) -> Any:
         if isinstance(self.answer, Exception):
             raise self.answer
         return Finished(self.answer)
@@ -531,3 +533,27 @@ def test_whatever_a_policy_writes_an_episode_keeps_its_accounts(turns: list[str]
         assert step.reward == float(step.terminated and (record.answer or "").strip() == "7")
         if step.terminated or step.truncated:
             break
+
+
+class Tally(Tool):
+    """Counts its calls in an episode, and knows its problem."""
+
+    name = "tally"
+
+    def submit(self, requests: Sequence[ToolRequest], pool: Any) -> Any:
+        for request in requests:
+            request.state["count"] = request.state.get("count", 0) + 1
+        return Finished([ToolResult("ok", output=f"{r.problem.prompt} {r.state['count']}") for r in requests])
+
+
+def test_a_tool_knows_the_problem_and_keeps_a_state_of_its_own_in_each_episode() -> None:
+    episodes = build(tools=(Tally(),))
+    ids = episodes.begin([EpisodeSpec(PROBLEM, 1), EpisodeSpec(PROBLEM, 2)])
+    for count in (1, 2):
+        episodes.submit(ids, ["<tally></tally>"] * 2)
+        seen = [transition.observation for transition in episodes.collect()]
+        assert seen == [f"<output>{PROBLEM.prompt} {count}</output>"] * 2
+    twin = copy.deepcopy(episodes)
+    for one in (episodes, twin):
+        one.submit(ids[:1], ["<tally></tally>"])
+        assert one.collect()[0].observation == f"<output>{PROBLEM.prompt} 3</output>"

@@ -170,3 +170,13 @@ def test_gymnasium_s_async_vector_env_finds_the_environment_in_its_workers() -> 
         assert env.step(turns)[0] == expected.step(turns)[0]
     finally:
         env.close()
+
+
+def test_a_registered_environment_may_keep_the_state_of_its_python_tool() -> None:
+    register("tests/Own-v0", task=Sums, stateful=True)
+    assert [tool.stateful for tool in resolve("tests/Own-v0").tools] == [True]  # type: ignore[attr-defined]
+    for settings, kept in (({}, True), ({"stateful": False}, False)):
+        env = gymnasium.make("tests/Own-v0", **settings).unwrapped
+        assert [tool.stateful for tool in env.episodes.tools] == [kept]  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match="stateful"):
+        register("tests/Other-v0", task=Sums, tools=(Echo(),), stateful=True)

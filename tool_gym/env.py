@@ -14,7 +14,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from tool_gym import rng
-from tool_gym.episodes import EpisodeRecord, Episodes, EpisodeSpec, Transition
+from tool_gym.episodes import DEFAULT_OUTPUT_CHARS, EpisodeRecord, Episodes, EpisodeSpec, Transition
 from tool_gym.errors import ConfigError, TaskError
 from tool_gym.noise import CorrelatedNoise, IIDNoise, NoiseModel, NoNoise
 from tool_gym.noise.correlated import ReferenceMode
@@ -50,6 +50,8 @@ class ToolEnv(gymnasium.Env[str, str]):
         difficulty: one of the task's difficulties; None draws one uniformly for each episode.
         split: "train", "validation" or "test".
         max_turns: turns of an episode, the answering one included.
+        stateful: the python tool keeps its state within an episode; else each call starts afresh.
+        max_output_chars: longest reply of a tool shown, 40 or more; longer ones are cut in the middle, and say so.
         render_mode: None or "ansi": ``render`` returns the transcript, with the faults marked.
         pool: runs the python tool's calls; None is the process's shared pool.
         task_kwargs: settings of the task.
@@ -79,6 +81,8 @@ class ToolEnv(gymnasium.Env[str, str]):
         difficulty: int | None = None,
         split: str = "train",
         max_turns: int = DEFAULT_MAX_TURNS,
+        stateful: bool = False,
+        max_output_chars: int = DEFAULT_OUTPUT_CHARS,
         render_mode: str | None = None,
         pool: InterpreterPool | None = None,
         **task_kwargs: Any,
@@ -86,9 +90,12 @@ class ToolEnv(gymnasium.Env[str, str]):
         self.render_mode = checked_render_mode(render_mode)
         self.task = resolve_task(task, **task_kwargs)
         self.source = EpisodeSource(self.task, difficulty, split)
+        tools = resolve_tools(tools, stateful)
         self.noise = build_noise(noise, noise_rate, correlation, reference_mode, self.task, tools, pool)
         self._first_noise_state = copy.deepcopy(self.noise.state())
-        self.episodes = Episodes(self.task, tools, noise=self.noise, max_turns=max_turns, pool=pool)
+        self.episodes = Episodes(
+            self.task, tools, noise=self.noise, max_turns=max_turns, pool=pool, max_output_chars=max_output_chars
+        )
         self.action_space = text_space(MAX_ACTION_CHARS)
         self.observation_space = text_space(MAX_OBSERVATION_CHARS)
         self._id: int | None = None

@@ -27,7 +27,7 @@ from tool_gym.noise import NoiseModel, NoNoise
 from tool_gym.noise.faults import apply_fault
 from tool_gym.protocol import MIN_OUTPUT_CHARS, ParsedTurn, format_problem, format_reply, parse
 from tool_gym.tasks.base import Problem, Task
-from tool_gym.tools import Finished, Results, Tool, ToolCall, ToolResult, resolve_tools
+from tool_gym.tools import Finished, Results, Tool, ToolCall, ToolRequest, ToolResult, resolve_tools
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -39,6 +39,9 @@ Origin = Literal["", "policy", "injected", "infrastructure"]
 
 FAULT = "timeout"
 """The kind of fault that replaces the result of a call which the noise model strikes."""
+
+DEFAULT_OUTPUT_CHARS = 1000
+"""Longest output shown to a policy, where nothing else is asked for."""
 
 NO_QUALITY = -1.0
 """Stands for the quality of a call where there is none to judge."""
@@ -143,7 +146,7 @@ class Transition(NamedTuple):
 class _Episode:
     """A running episode: its record, and what only its running needs."""
 
-    __slots__ = ("errors", "faults", "history", "in_flight", "record")
+    __slots__ = ("errors", "faults", "history", "in_flight", "record", "states")
 
     def __init__(self, record: EpisodeRecord) -> None:
         self.record = record
@@ -151,6 +154,7 @@ class _Episode:
         self.errors = 0
         self.faults = 0
         self.in_flight = False
+        self.states: dict[str, dict[str, Any]] = {}  # what each tool keeps
 
 
 class _Step(NamedTuple):
@@ -195,7 +199,7 @@ class Episodes:
         noise: NoiseModel | None = None,
         max_turns: int = 5,
         pool: InterpreterPool | None = None,
-        max_output_chars: int = 1000,
+        max_output_chars: int = DEFAULT_OUTPUT_CHARS,
     ) -> None:
         if not isinstance(task, Task):
             raise ConfigError("task", task, "a Task instance")
@@ -268,7 +272,8 @@ class Episodes:
                 self._ready.append(_Step(id_, turn, format_problem(turn) if turn.kind == "unclosed" else None))
         self._outstanding += len(ids)
         for name, batch in calls.items():
-            self._batches.append(_Batch(self._start(self._tools[name], [turn.body for _, turn in batch]), batch))
+            requests = [self._request(self._running[id_], turn) for id_, turn in batch]
+            self._batches.append(_Batch(self._start(self._tools[name], requests), batch))
 
     def collect(self, block: bool = True) -> list[Transition]:
         """Transitions of the turns whose outcome is known by now, by ascending id.
@@ -356,13 +361,16 @@ class Episodes:
             if not isinstance(text, str):
                 raise ConfigError("turns", text, "text")
 
-    def _start(self, tool: Tool, bodies: list[str]) -> Results:
+    def _request(self, episode: _Episode, turn: ParsedTurn) -> ToolRequest:
+        return ToolRequest(turn.body, episode.record.problem, episode.states.setdefault(turn.tool, {}))
+
+    def _start(self, tool: Tool, requests: list[ToolRequest]) -> Results:
         try:
-            return tool.submit(bodies, self._get_pool)
+            return tool.submit(requests, self._get_pool)
         except InfrastructureError as error:
             # The episodes become invalid, and the caller sees why in their records.
             lost = ToolResult("infrastructure", "unavailable", str(error))
-            return Finished([lost] * len(bodies))
+            return Finished([lost] * len(requests))
         except Exception as error:
             raise TaskError(f"{type(tool).__name__}.submit raised {error!r}") from error
 

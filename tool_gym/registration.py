@@ -37,6 +37,7 @@ def register(
     task: TaskLike,
     tools: Sequence[str | Tool] = ("python",),
     max_turns: int = DEFAULT_MAX_TURNS,
+    stateful: bool = False,
     kwargs: Mapping[str, Any] | None = None,
     **gymnasium_register_kwargs: Any,
 ) -> None:
@@ -47,6 +48,7 @@ def register(
         task: a Task class, an instance, or "module:Class", which is imported when an environment is made.
         tools: names of tools, or Tool objects.
         max_turns: turns of an episode, the answering one included.
+        stateful: the python tool keeps its state within an episode.
         kwargs: further defaults for ToolEnv and the task, such as ``{"answers": 4}``.
         gymnasium_register_kwargs: the rest of ``gymnasium.register``'s parameters.
 
@@ -64,12 +66,18 @@ def register(
             raise ConfigError(
                 name, gymnasium_register_kwargs[name], "nothing: register sets it; use max_turns for turns"
             )
-    resolve_tools(tools)
+    resolve_tools(tools, stateful)
     gymnasium.register(
         id,
         entry_point=ENTRY_POINT,
         vector_entry_point=VECTOR_ENTRY_POINT,
-        kwargs={"task": task, "tools": tuple(tools), "max_turns": max_turns, **(kwargs or {})},
+        kwargs={
+            "task": task,
+            "tools": tuple(tools),
+            "max_turns": max_turns,
+            "stateful": stateful,
+            **(kwargs or {}),
+        },
         **gymnasium_register_kwargs,
     )
 
@@ -110,7 +118,8 @@ def resolve(env_id: str, **task_kwargs: Any) -> Resolved:
     own = inspect.signature(ToolVectorEnv).parameters
     defaults = {name: value for name, value in spec.kwargs.items() if name not in own}
     task = resolve_task(spec.kwargs["task"], **{**defaults, **task_kwargs})
-    return Resolved(task, resolve_tools(spec.kwargs["tools"]), spec.kwargs["max_turns"])
+    tools = resolve_tools(spec.kwargs["tools"], spec.kwargs["stateful"])
+    return Resolved(task, tools, spec.kwargs["max_turns"])
 
 
 def resolve_task(task: TaskLike, **settings: Any) -> Task:

@@ -25,12 +25,12 @@ from tool_gym.env import (
     prompt,
     text_space,
 )
-from tool_gym.episodes import Episodes, Transition
+from tool_gym.episodes import DEFAULT_OUTPUT_CHARS, Episodes, Transition
 from tool_gym.errors import ConfigError
 from tool_gym.noise import NoiseModel
 from tool_gym.noise.correlated import ReferenceMode
 from tool_gym.registration import DEFAULT_MAX_TURNS, TaskLike, resolve_task
-from tool_gym.tools import Tool
+from tool_gym.tools import Tool, resolve_tools
 
 if TYPE_CHECKING:
     from tool_gym.interpreter import InterpreterPool
@@ -74,6 +74,8 @@ class ToolVectorEnv(VectorEnv[Observations, Sequence[str], npt.NDArray[Any]]):
         difficulty: int | None = None,
         split: str = "train",
         max_turns: int = DEFAULT_MAX_TURNS,
+        stateful: bool = False,
+        max_output_chars: int = DEFAULT_OUTPUT_CHARS,
         render_mode: str | None = None,
         pool: InterpreterPool | None = None,
         autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
@@ -87,9 +89,12 @@ class ToolVectorEnv(VectorEnv[Observations, Sequence[str], npt.NDArray[Any]]):
         self.metadata = {**ToolEnv.metadata, "autoreset_mode": self.autoreset_mode}
         self.task = resolve_task(task, **task_kwargs)
         self.sources = [EpisodeSource(self.task, difficulty, split) for _ in range(self.num_envs)]
+        tools = resolve_tools(tools, stateful)
         self.noise = build_noise(noise, noise_rate, correlation, reference_mode, self.task, tools, pool)
         self._first_noise_state = copy.deepcopy(self.noise.state())
-        self.episodes = Episodes(self.task, tools, noise=self.noise, max_turns=max_turns, pool=pool)
+        self.episodes = Episodes(
+            self.task, tools, noise=self.noise, max_turns=max_turns, pool=pool, max_output_chars=max_output_chars
+        )
         self.single_action_space = text_space(MAX_ACTION_CHARS)
         self.single_observation_space = text_space(MAX_OBSERVATION_CHARS)
         self.action_space = batch_space(self.single_action_space, self.num_envs)

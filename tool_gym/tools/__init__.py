@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from tool_gym.errors import ConfigError
 from tool_gym.tools.base import Status, ToolCall, ToolResult
 from tool_gym.tools.python import PythonTool
-from tool_gym.tools.tool import Finished, Results, Tool
+from tool_gym.tools.tool import Finished, Results, Tool, ToolRequest
 
 __all__ = [
     "BUILTIN",
@@ -18,12 +18,13 @@ __all__ = [
     "Status",
     "Tool",
     "ToolCall",
+    "ToolRequest",
     "ToolResult",
     "resolve_tools",
 ]
 
 # Tools that may be given by name.
-BUILTIN: Mapping[str, Tool] = {"python": PythonTool()}
+BUILTIN: Mapping[str, type[PythonTool]] = {"python": PythonTool}
 
 # Names that the grammar of a turn uses itself.
 RESERVED = ("answer", "output", "error")
@@ -31,21 +32,26 @@ RESERVED = ("answer", "output", "error")
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
-def resolve_tools(tools: Sequence[str | Tool]) -> tuple[Tool, ...]:
+def resolve_tools(tools: Sequence[str | Tool], stateful: bool = False) -> tuple[Tool, ...]:
     """Tool objects for names and tool objects, in the same order; an empty sequence is an environment without tools.
 
+    With ``stateful`` a python tool given by name keeps its state within an episode.
+
     Raises:
-        ConfigError: an unknown name, something that is neither a name nor a Tool, a name that cannot be a
-            tag or that the grammar uses itself, or the same name twice.
+        ConfigError: ``stateful`` where no python tool is given by name, an unknown name, something that is
+            neither a name nor a Tool, a name that cannot be a tag or that the grammar uses itself, or the same
+            name twice.
     """
     if isinstance(tools, str) or not isinstance(tools, Sequence):
         raise ConfigError("tools", tools, "a sequence of tool names and Tool objects")
+    if stateful and not any(tool == "python" for tool in tools):
+        raise ConfigError("stateful", stateful, "False where `tools` does not name the python tool")
     resolved: list[Tool] = []
     for tool in tools:
         if isinstance(tool, str):
             if tool not in BUILTIN:
                 raise ConfigError("tools", tool, f"a Tool, or one of the names {', '.join(BUILTIN)}")
-            resolved.append(BUILTIN[tool])
+            resolved.append(BUILTIN[tool](stateful))
         elif isinstance(tool, Tool):
             resolved.append(tool)
         else:

@@ -4,12 +4,30 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tool_gym.tools.base import ToolResult
 
 if TYPE_CHECKING:
     from tool_gym.interpreter import InterpreterPool
+    from tool_gym.tasks.base import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRequest:
+    """One call as a tool gets it.
+
+    Attributes:
+        body: the raw text between the tags.
+        problem: the problem of the episode that the call belongs to.
+        state: whatever the tool keeps in this episode from call to call: empty at the first, its own, and gone with
+            the episode. It is copied and pickled with the episode.
+    """
+
+    body: str
+    problem: Problem
+    state: dict[str, Any] = field(default_factory=dict)
 
 
 class Results(Protocol):
@@ -60,11 +78,11 @@ class Tool(ABC):
     parameters: Mapping[str, Any] = {"type": "object", "properties": {}}
 
     @abstractmethod
-    def submit(self, bodies: Sequence[str], pool: Callable[[], InterpreterPool]) -> Results:
-        """Start a batch of calls, one for each body, and return at once where the work can go on elsewhere.
+    def submit(self, requests: Sequence[ToolRequest], pool: Callable[[], InterpreterPool]) -> Results:
+        """Start a batch of calls, and return at once where the work can go on elsewhere.
 
         Args:
-            bodies: raw texts between the tags, N of them.
+            requests: N calls, each of another episode.
             pool: gives the pool of restricted interpreters, starting it on first need; a tool that runs no
                 Python need not call it.
 
