@@ -12,7 +12,7 @@ from tool_gym import errors, interpreter, noise
 from tool_gym.env import ToolEnv
 from tool_gym.registration import register
 from tool_gym.tasks.base import Problem, Task
-from tool_gym.tools import Tool, ToolResult
+from tool_gym.tools import Tool, ToolResult, tool
 from tool_gym.vector import ToolVectorEnv
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "interpreter",
     "noise",
     "register",
+    "tool",
 ]
 
 # Named, not imported: making the environment imports it, and the spec can be written as JSON.

@@ -371,6 +371,8 @@ class Episodes:
             # The episodes become invalid, and the caller sees why in their records.
             lost = ToolResult("infrastructure", "unavailable", str(error))
             return Finished([lost] * len(requests))
+        except TaskError:
+            raise
         except Exception as error:
             raise TaskError(f"{type(tool).__name__}.submit raised {error!r}") from error
 

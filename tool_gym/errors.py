@@ -1,6 +1,6 @@
 """Exceptions of tool_gym: one small tree, so that ``except ToolGymError`` catches what the library raises on purpose.
 
-To a policy nothing here is visible: whatever a tool does reaches it as a
+To a policy nothing here is visible but a ToolError's text: whatever a tool does reaches it as a
 :class:`tool_gym.tools.ToolResult`. These exceptions are for the person who wrote the program.
 """
 
@@ -23,6 +23,14 @@ class ConfigError(ToolGymError):
 
 class TaskError(ToolGymError):
     """A task or tool (trusted code) raised, or returned what its contract forbids."""
+
+
+class ToolError(ToolGymError):
+    """Raised by a ``@tool`` function to tell the policy that its call failed: ``<error>kind: message</error>``."""
+
+    def __init__(self, message: str, kind: str = "ToolError") -> None:
+        super().__init__(message)
+        self.message, self.kind = str(message), str(kind)
 
 
 class DivergenceError(ToolGymError):

@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 
 from tool_gym.errors import ConfigError
 from tool_gym.tools.base import Status, ToolCall, ToolResult
+from tool_gym.tools.function import FunctionTool, tool
 from tool_gym.tools.python import PythonTool
 from tool_gym.tools.tool import Finished, Results, Tool, ToolRequest
 
 __all__ = [
     "BUILTIN",
     "Finished",
+    "FunctionTool",
     "PythonTool",
     "Results",
     "Status",
@@ -21,6 +23,7 @@ __all__ = [
     "ToolRequest",
     "ToolResult",
     "resolve_tools",
+    "tool",
 ]
 
 # Tools that may be given by name.
@@ -44,19 +47,19 @@ def resolve_tools(tools: Sequence[str | Tool], stateful: bool = False) -> tuple[
     """
     if isinstance(tools, str) or not isinstance(tools, Sequence):
         raise ConfigError("tools", tools, "a sequence of tool names and Tool objects")
-    if stateful and not any(tool == "python" for tool in tools):
+    if stateful and not any(given == "python" for given in tools):
         raise ConfigError("stateful", stateful, "False where `tools` does not name the python tool")
     resolved: list[Tool] = []
-    for tool in tools:
-        if isinstance(tool, str):
-            if tool not in BUILTIN:
-                raise ConfigError("tools", tool, f"a Tool, or one of the names {', '.join(BUILTIN)}")
-            resolved.append(BUILTIN[tool](stateful))
-        elif isinstance(tool, Tool):
-            resolved.append(tool)
+    for given in tools:
+        if isinstance(given, str):
+            if given not in BUILTIN:
+                raise ConfigError("tools", given, f"a Tool, or one of the names {', '.join(BUILTIN)}")
+            resolved.append(BUILTIN[given](stateful))
+        elif isinstance(given, Tool):
+            resolved.append(given)
         else:
-            raise ConfigError("tools", tool, "a sequence of tool names and Tool objects")
-    names = [tool.name for tool in resolved]
+            raise ConfigError("tools", given, "a sequence of tool names and Tool objects")
+    names = [each.name for each in resolved]
     for index, name in enumerate(names):
         if not _NAME.fullmatch(name) or name in RESERVED:
             allowed = f"lower-case letters, digits and underscores, a letter first, and none of {', '.join(RESERVED)}"
