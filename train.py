@@ -3,6 +3,7 @@
     python train.py                                   the default: GRPO-RoC, faults correlated with reasoning
     python train.py --selector grpo --noise iid       another rule, other noise
     python train.py --resume runs/NAME                go on with a run
+    python train.py --config runs/NAME/config.json --name again    the same run once more, or with other settings
     python train.py --help                            every setting
 
 The loop is in agents/trainer.py, the loss in agents/grpo.py, the rules in agents/selection.py.
@@ -19,7 +20,7 @@ Deviations from the textbook:
 
 from __future__ import annotations
 
-import json
+import argparse
 import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -27,9 +28,10 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
-from agents import trainer
+from agents import runs, trainer
 from agents.config import Config
 from agents.display import open_display, print_summary
+from agents.signals import Stopped, StopSignals
 from tool_gym.errors import ConfigError, ToolGymError
 
 
@@ -37,29 +39,48 @@ from tool_gym.errors import ConfigError, ToolGymError
 class Arguments(Config):
     resume: Path | None = None
     """Folder of a run to go on with; its own settings are used."""
+    config: Path | None = None
+    """A run's config.json: its settings are the defaults."""
+
+
+def read_arguments(words: list[str]) -> Arguments:
+    """The command line; with ``--config FILE`` over the settings of that file."""
+    early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    early.add_argument("--config", type=Path)
+    known, _ = early.parse_known_args(words)
+    default = Arguments()
+    if known.config is not None:
+        given = runs.config_of(known.config, "config", str(known.config), "the config.json of a run")
+        default = Arguments(**{f.name: getattr(given, f.name) for f in fields(Config)})
+    return tyro.cli(Arguments, args=words, default=default, description=__doc__)
 
 
 def main(arguments: Arguments) -> None:
     console = Console()
     with open_display(console) as display:
+        stop = StopSignals(display.note)
         config = Config(**{f.name: getattr(arguments, f.name) for f in fields(Config)})
-        if arguments.resume is None:
-            folder = trainer.train(config, display)
-        elif changed := config.arguments():
-            raise ConfigError("resume", " ".join(changed), "no other setting: a run goes on with its own")
-        else:
-            folder = trainer.resume(arguments.resume, display)
-    print_summary(console, json.loads((folder / "summary.json").read_text(encoding="utf-8")))
+        with stop.installed():
+            if arguments.resume is None:
+                folder = trainer.train(config, display, stop)
+            elif changed := config.arguments():
+                raise ConfigError("resume", " ".join(changed), "no other setting: a run goes on with its own")
+            else:
+                folder = trainer.resume(arguments.resume, display, stop)
+    print_summary(console, runs.read_summary(folder))
     console.print(f"run folder: {folder}\ncurves: {folder / 'curves.png'}", soft_wrap=True, highlight=False)
 
 
 if __name__ == "__main__":
     try:
-        main(tyro.cli(Arguments, description=__doc__))
+        main(read_arguments(sys.argv[1:]))
     except (ToolGymError, OSError) as error:
         # A full disk or a folder that cannot be read is the machine's; the latest checkpoint is whole.
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
+    except Stopped as stopped:
+        print(f"{stopped}; --resume RUN_DIR goes on from the latest checkpoint", file=sys.stderr)
+        sys.exit(128 + stopped.number)
     except KeyboardInterrupt:
-        print("interrupted; --resume RUN_DIR goes on from the latest checkpoint", file=sys.stderr)
+        print("interrupted", file=sys.stderr)
         sys.exit(130)

@@ -57,7 +57,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
     for name in ("policy", "optimizer", "noise"):
         tensors = {key: value.detach().cpu().contiguous() for key, value in getattr(checkpoint, name).items()}
         file = temporary / f"{name}.safetensors"
-        save_file(tensors, file)
+        _save_file(tensors, file)
         digests[file.name] = _digest(file)
     digests[_STATE] = _state_digest(checkpoint.state)
     write_text(temporary / _STATE, json.dumps({"state": checkpoint.state, "sha256": digests}, indent=1))
@@ -74,11 +74,12 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
 
 def load(folder: Path) -> Checkpoint:
     """Read a checkpoint. Raises ConfigError, naming the file, where it is missing, cut or altered."""
+    file = folder / _STATE
     try:
-        record = json.loads((folder / _STATE).read_text(encoding="utf-8"))
+        record = json.loads(file.read_text(encoding="utf-8"))
         state, digests = record["state"], record["sha256"]
         if _state_digest(state) != digests[_STATE]:
-            raise ConfigError("checkpoint", str(folder / _STATE), "a state whose checksum holds: it is damaged")
+            raise ConfigError("checkpoint", str(file), "a state whose checksum holds: it is damaged")
         parts = {}
         for name in ("policy", "optimizer", "noise"):
             file = folder / f"{name}.safetensors"
@@ -89,7 +90,7 @@ def load(folder: Path) -> Checkpoint:
             parts[name] = load_file(file)
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise ConfigError(
-            "checkpoint", str(folder), f"an intact checkpoint ({type(error).__name__}: {error})"
+            "checkpoint", str(file), f"a file of an intact checkpoint ({type(error).__name__}: {error})"
         ) from error
     return Checkpoint(state=state, **parts)
 
@@ -105,8 +106,16 @@ def latest(folder: Path) -> Path:
 def save_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
     """Write one safetensors file, whole or not at all."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    save_file(tensors, temporary)
+    _save_file(tensors, temporary)
     os.replace(temporary, file)
+
+
+def _save_file(tensors: dict[str, Tensor], file: Path) -> None:
+    """Raises OSError where the file cannot be written: the library calls that an error of its own."""
+    try:
+        save_file(tensors, file)
+    except SafetensorError as error:
+        raise OSError(f"{file} cannot be written: {error}") from error
 
 
 def load_tensors(file: Path) -> dict[str, Tensor]:
@@ -121,6 +130,12 @@ def by_step(folder: Path) -> list[Path]:
     """The checkpoints in a run's ``checkpoints``, by step; what a killed process left half written is none."""
     named = [path for path in folder.glob("step_*") if path.name.removeprefix("step_").isdecimal()]
     return sorted(named, key=lambda path: int(path.name.removeprefix("step_")))
+
+
+def keep_last(folder: Path, count: int) -> None:
+    """Remove the checkpoints of a run but for the ``count`` of the highest steps."""
+    for path in by_step(folder)[:-count]:
+        shutil.rmtree(path)
 
 
 def remove_leftovers(folder: Path) -> None:

@@ -16,6 +16,7 @@ import tyro
 
 from agents.selection import SELECTORS
 from tool_gym.errors import ConfigError
+from tool_gym.noise import BurstNoise, FaultMix
 from tool_gym.protocol import MIN_OUTPUT_CHARS
 
 REPLY_TAGS = 2
@@ -96,20 +97,44 @@ class NoiseConfig:
     """Faults injected into calls that would have worked."""
 
     kind: Annotated[str, _short("noise")] = "correlated"
-    """`none`, `iid` or `correlated` (with the quality of the call's reasoning)."""
+    """`none`, `iid`, `correlated` (with the quality of the call's reasoning) or `burst` (outages)."""
     rate: Annotated[float, _short("noise-rate")] = 0.3
     """Share of eligible calls that are made to fail, under the reference distribution of qualities."""
     correlation: Annotated[float, _short("correlation")] = 0.9
     """Correlation of the Gaussian copula of fault and reasoning quality; at 1 the worst-reasoned calls fail."""
     reference: str = "frozen"
     """`frozen`: qualities of the cold-started policy; `running`: of this run's last 4,096 eligible calls."""
+    mean_burst: float = 3.0
+    """Mean length of an outage, in calls of an episode; all rollouts of a step are in the same outages."""
+    faults: dict[str, float] | None = None
+    """Share of each kind: timeout, connection, malformed, truncated, wrong_value (silent). None: all time out."""
+    permanent: float = 0.0
+    """Share of faults that stay: later calls of that tool in that episode fail in the same way."""
+    tool_rates: dict[str, float] | None = None
+    """Rates of some tools by name, in place of `rate`."""
 
     def __post_init__(self) -> None:
         _check_types("noise", self)
-        _one_of("noise", self, "kind", ("none", "iid", "correlated"))
+        _one_of("noise", self, "kind", ("none", "iid", "correlated", "burst"))
         _within("noise", self, "rate", 0.0, 1.0)
         _within("noise", self, "correlation", -1.0, 1.0)
         _one_of("noise", self, "reference", ("frozen", "running"))
+        _within("noise", self, "mean_burst", 1.0, 1e9)
+        _within("noise", self, "permanent", 0.0, 1.0)
+        for tool, rate in (self.tool_rates or {}).items():
+            if not 0.0 <= rate <= 1.0:
+                raise ConfigError("noise.tool_rates", {tool: rate}, "rates in [0.0, 1.0]")
+        try:
+            self.fault_mix()
+            if self.kind == "burst":
+                for rate in (self.rate, *(self.tool_rates or {}).values()):
+                    BurstNoise(rate, self.mean_burst)
+        except ConfigError as error:
+            raise ConfigError(f"noise.{error.field}", error.value, error.allowed) from None
+
+    def fault_mix(self) -> FaultMix:
+        """What faults look like."""
+        return FaultMix("timeout" if self.faults is None else self.faults, self.permanent)
 
 
 @dataclass(frozen=True)
@@ -262,6 +287,10 @@ class RunConfig:
     """Test problems, met at the end only."""
     checkpoint_every: int = 20
     """Steps between checkpoints."""
+    keep_checkpoints: int = 3
+    """The latest of them are kept, and that of the best evaluation."""
+    max_invalid: float = 0.1
+    """The run stops when a larger share of a step's rollouts is lost to the machinery, never to the policy's errors."""
     trajectories: int = 1
     """Groups written to trajectories.jsonl at each evaluation."""
 
@@ -277,6 +306,8 @@ class RunConfig:
         _within("run", self, "eval_problems", 1, 1_000_000)
         _within("run", self, "test_problems", 1, 1_000_000)
         _within("run", self, "checkpoint_every", 1, 1_000_000)
+        _within("run", self, "keep_checkpoints", 1, 1_000_000)
+        _within("run", self, "max_invalid", 0.0, 1.0)
         _within("run", self, "trajectories", 0, 1000)
         if self.name is not None and (
             not self.name or self.name in (".", "..") or "/" in self.name or "\0" in self.name

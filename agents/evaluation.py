@@ -59,7 +59,7 @@ class Evaluator:
         """
         batches = self.play(policy, split, list(self.conditions))
         for batch in batches.values():
-            check_valid(batch)
+            check_valid(batch, self.setup.config.run.max_invalid)
         figures = {f"eval/{name}": value for name, value in evaluation_metrics(batches["noisy"]).items()}
         for condition, batch in batches.items():
             if condition != "noisy":

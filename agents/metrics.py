@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from agents.generation import Bools, Ints
 from agents.rollout import TrajectoryBatch
+from tool_gym.noise import KINDS
 
 Numbers = npt.NDArray[np.float64]
 
@@ -67,6 +68,8 @@ def rollout_metrics(batch: TrajectoryBatch) -> dict[str, float]:
         "tools/policy_failure_frequency": ratio(batch.policy_errors_N[v].sum(), calls),
         "tools/injected_failure_frequency": ratio(batch.injected_N[v].sum(), calls),
         **_failure_by_place(batch),
+        "tools/policy_failure_retried": mean(batch.calls.retried_C[_of_valid(batch) & batch.calls.policy_error_C]),
+        "tools/policy_failure_recovered": mean(batch.rewards_N[v & (batch.policy_errors_N > 0)]),
         "infrastructure/invalid": float((~v).sum()),
     }
 
@@ -74,8 +77,8 @@ def rollout_metrics(batch: TrajectoryBatch) -> dict[str, float]:
 def _failure_by_place(batch: TrajectoryBatch) -> dict[str, float]:
     """The policy's own errors in first calls, and in calls that follow one that failed as the policy saw it."""
     calls = batch.calls
-    valid = batch.valid_N[calls.rollout_C]
-    failed = calls.policy_error_C | calls.landed_C
+    valid = _of_valid(batch)
+    failed = calls.policy_error_C | calls.injected_error_C
     first = calls.number_C == 0
     after_error = ~first & np.concatenate((np.zeros(1, dtype=np.bool_), failed))[: len(failed)]
     return {
@@ -84,22 +87,47 @@ def _failure_by_place(batch: TrajectoryBatch) -> dict[str, float]:
     }
 
 
+def _of_valid(batch: TrajectoryBatch) -> Bools:
+    """Which calls of the table are those of valid rollouts."""
+    return np.asarray(batch.valid_N[batch.calls.rollout_C])
+
+
 def eligible_calls(batch: TrajectoryBatch) -> Bools:
     """Which calls of the table a fault could have struck, those of invalid rollouts left out."""
-    return batch.calls.eligible_C & batch.valid_N[batch.calls.rollout_C]
+    return batch.calls.eligible_C & _of_valid(batch)
 
 
 def noise_metrics(batch: TrajectoryBatch) -> dict[str, float]:
-    """Faults scheduled (of calls) and landed (of eligible calls), and how these go with the calls' quality."""
+    """What became of the faults, in all and by kind, and how those that landed go with the calls' quality.
+
+    ``scheduled``: of calls; ``landed``, and of these ``standing``: of eligible calls; ``retried``: of faults that
+    landed; ``recovered``: right rollouts among those in which a fault landed.
+    """
     calls = batch.calls
     e = eligible_calls(batch)
     quality, landed = calls.quality_C[e], calls.landed_C[e].astype(np.float64)
     group = batch.group_N[calls.rollout_C[e]]
-    return {
-        "noise/scheduled": mean(calls.scheduled_C[batch.valid_N[calls.rollout_C]]),
-        "noise/landed": mean(landed),
+    figures = {
+        **_became_of_faults(batch, calls.scheduled_C, calls.landed_C),
+        "noise/standing": mean(calls.standing_C[e]),
         "noise/quality_correlation": correlation(landed, quality),
         "noise/quality_correlation_within": correlation(_centred(landed, group), _centred(quality, group)),
+    }
+    for number, kind in enumerate(KINDS):
+        of_kind = _became_of_faults(batch, calls.scheduled_kind_C == number, calls.fault_kind_C == number)
+        figures |= {f"{name}_{kind}": figure for name, figure in of_kind.items()}
+    return figures
+
+
+def _became_of_faults(batch: TrajectoryBatch, scheduled_C: Bools, landed_C: Bools) -> dict[str, float]:
+    """Faults scheduled, landed and retried, as shares of calls; and right rollouts, of those in which one landed."""
+    calls, valid = batch.calls, _of_valid(batch)
+    landed = landed_C & valid
+    return {
+        "noise/scheduled": mean(scheduled_C[valid]),
+        "noise/landed": mean(landed_C[eligible_calls(batch)]),
+        "noise/retried": mean(calls.retried_C[landed]),
+        "noise/recovered": mean(batch.rewards_N[np.unique(calls.rollout_C[landed])]),
     }
 
 
@@ -205,11 +233,20 @@ METRICS: tuple[str, ...] = (
     "tools/injected_failure_frequency",
     "tools/first_call_policy_failure",
     "tools/after_error_policy_failure",
+    "tools/policy_failure_retried",
+    "tools/policy_failure_recovered",
     "infrastructure/invalid",
+    "infrastructure/failures",
+    "infrastructure/kills",
+    "infrastructure/crashes",
     "noise/scheduled",
     "noise/landed",
+    "noise/standing",
+    "noise/retried",
+    "noise/recovered",
     "noise/quality_correlation",
     "noise/quality_correlation_within",
+    *(f"noise/{figure}_{kind}" for kind in KINDS for figure in ("scheduled", "landed", "retried", "recovered")),
     "roc/penalty_mean",
     *(
         f"roc/{figure}_{rows}"

@@ -11,8 +11,8 @@ from agents import checkpoint as checkpoints
 from agents.generation import sample_tokens
 from agents.model import KEY_BLOCK, MIN_ROWS, Cache, Policy
 from agents.rollout import encode_prompt
+from agents.runs import read_config
 from agents.tokenizer import END, Tokenizer
-from agents.trainer import read_config
 from tool_gym import rng
 from tool_gym.registration import resolve
 

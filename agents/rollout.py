@@ -13,10 +13,11 @@ from agents.generation import Bools, Decoder, Floats, Ints, generate
 from agents.tokenizer import BOS, END, Tokenizer
 from tool_gym.episodes import EpisodeRecord, Episodes, EpisodeSpec
 from tool_gym.errors import ConfigError, InfrastructureError
+from tool_gym.noise import KINDS
 from tool_gym.protocol import printable
 from tool_gym.rng import UInt64s, uniform
 
-MOST_INVALID = 0.5
+_KIND_NUMBER = {"": -1} | {kind: number for number, kind in enumerate(KINDS)}
 
 
 def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
@@ -37,8 +38,14 @@ class CallTable:
         number_C: its index in the episode.
         quality_C: reasoning quality.
         eligible_C: whether the true result was ok, so that a fault could land.
-        scheduled_C, landed_C: whether a fault was drawn, and whether it replaced the result.
+        scheduled_C, landed_C: whether a fault was drawn, and whether one replaced the result.
         policy_error_C: whether it failed by the policy's doing.
+        injected_error_C: whether it failed, as the policy saw it, by a fault: a landed one that is not silent.
+        scheduled_kind_C, fault_kind_C: kind of the fault that was drawn, and of the one that landed: its place in
+            tool_gym.noise.KINDS, -1 where there is none.
+        standing_C: whether the fault that landed is an earlier one that stayed.
+        retried_C: whether it met a fault or an error, and the same call was made again later.
+        tool_C: name of the tool.
     """
 
     rollout_C: Ints
@@ -48,6 +55,12 @@ class CallTable:
     scheduled_C: Bools
     landed_C: Bools
     policy_error_C: Bools
+    injected_error_C: Bools
+    scheduled_kind_C: Ints
+    fault_kind_C: Ints
+    standing_C: Bools
+    retried_C: Bools
+    tool_C: npt.NDArray[np.str_]
 
 
 @dataclass(frozen=True)
@@ -60,14 +73,15 @@ class TrajectoryBatch:
         rewards_N: 1.0 or 0.0.
         valid_N: False after an infrastructure failure: not to be trained on or counted.
         calls_N, errors_N, policy_errors_N, injected_N: tool calls; those not ok as the policy saw them;
-            of these, the policy's own; and those that a fault made fail. Infrastructure is in none.
+            of these, the policy's own; and those that a fault made fail. Infrastructure is in none, and a silent
+            wrong value in calls_N only.
         answers_N, turns_N: see EpisodeRecord.
         void_N: whether some turn had neither a call nor an answer.
         quality_N: greatest quality of a delivered call, 0 without one.
         first_quality_N: quality of the first call, before any fault; NaN without a call.
         first_faulted_N: whether a fault landed on the first call.
-        lucky_N: right without a delivered call of quality 1.
-        recovered_N: right after at least one fault.
+        lucky_N: right without a delivered call of quality 1 (a silent wrong value delivers none).
+        recovered_N: right after at least one fault, silent ones included.
         calls: the calls one by one.
         records: the episodes.
     """
@@ -221,29 +235,48 @@ def rollout(
     return batches
 
 
-def check_valid(batch: TrajectoryBatch) -> None:
-    """Raises InfrastructureError if more than half of the rollouts were lost: the rest says little about the policy.
+def check_valid(batch: TrajectoryBatch, most: float) -> None:
+    """Raises InfrastructureError if a larger share than ``most`` of the rollouts was lost to the machinery.
 
-    The loss is not random: rollouts with more calls are lost more often.
+    What is left says little about the policy then: the loss is not random, it strikes rollouts with more calls.
     """
     lost = int((~batch.valid_N).sum())
-    if lost > MOST_INVALID * len(batch):
+    if lost > most * len(batch):
         raise InfrastructureError(
-            f"{lost} of {len(batch)} rollouts lost a tool call to the machinery (at most {MOST_INVALID:.0%} may); "
-            "see the interpreter pool's log"
+            f"{lost} of {len(batch)} rollouts lost a tool call to the machinery (--run.max-invalid {most:g}): "
+            "not the policy's doing, so nothing was learnt from them; see the interpreter pool's log"
         )
 
 
 def call_table(records: Sequence[EpisodeRecord]) -> CallTable:
-    rows = [
-        (row, number, call.quality, call.eligible, call.scheduled, bool(call.fault), call.origin == "policy")
-        for row, record in enumerate(records)
+    rows = [row for number, record in enumerate(records) for row in _call_rows(number, record)]
+    columns: tuple[Any, ...] = tuple(zip(*rows, strict=True)) if rows else ((),) * len(fields(CallTable))
+    types = (np.int64, np.int64, np.float64, *(np.bool_,) * 5, np.int64, np.int64, np.bool_, np.bool_, np.str_)
+    return CallTable(*(np.array(column, dtype=kind) for column, kind in zip(columns, types, strict=True)))
+
+
+def _call_rows(row: int, record: EpisodeRecord) -> list[tuple[Any, ...]]:
+    """The columns of CallTable, in its order, for the calls of one episode."""
+    retried = {call.retry_of for call in record.calls}
+    return [
+        (
+            row,
+            number,
+            call.quality,
+            call.eligible,
+            call.scheduled,
+            call.fault != "",
+            call.origin == "policy",
+            call.origin == "injected",
+            _KIND_NUMBER[call.scheduled_kind],
+            _KIND_NUMBER[call.fault],
+            call.standing,
+            number in retried,
+            call.call.tool,
+        )
         for number, call in enumerate(record.calls)
         if call.origin != "infrastructure"
     ]
-    columns: tuple[Any, ...] = tuple(zip(*rows, strict=True)) if rows else ((),) * len(fields(CallTable))
-    types = (np.int64, np.int64, np.float64, np.bool_, np.bool_, np.bool_, np.bool_)
-    return CallTable(*(np.array(column, dtype=kind) for column, kind in zip(columns, types, strict=True)))
 
 
 def summarise(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
@@ -261,7 +294,7 @@ def summarise(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
     first_quality = np.full(count, np.nan)
     first_quality[rollout[first]] = calls.quality_C[first]
     rewards = np.array([1.0 if record.success else 0.0 for record in records])
-    injected = per_rollout(landed)
+    injected = per_rollout(calls.injected_error_C)
     policy_errors = per_rollout(calls.policy_error_C)
     return {
         "rewards_N": rewards,
@@ -277,7 +310,7 @@ def summarise(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
         "first_quality_N": first_quality,
         "first_faulted_N": per_rollout(first & landed) > 0,
         "lucky_N": (rewards > 0.5) & (quality < 1.0),
-        "recovered_N": (rewards > 0.5) & (injected > 0),
+        "recovered_N": (rewards > 0.5) & (per_rollout(landed) > 0),
         "calls": calls,
     }
 

@@ -11,27 +11,22 @@ problems, noise and uniforms, and a resumed run is the run that was never interr
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
-import os
-import platform
 import shutil
-import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-import gymnasium
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from agents import checkpoint as checkpoints
+from agents import runs
+from agents.alarms import Alarms
 from agents.checkpoint import Checkpoint, write_text
 from agents.coldstart import cold_start
 from agents.config import AlgoConfig, Config
@@ -48,16 +43,18 @@ from agents.metrics import (
 )
 from agents.model import Policy
 from agents.rollout import Play, TrajectoryBatch, check_valid, concatenate
+from agents.runs import REFERENCE, read_metrics, read_rows
 from agents.selection import SELECTORS, rollout_penalties, select, shape_rewards
 from agents.setup import Setup, make_noise
+from agents.signals import StopSignals
 from tool_gym import rng
 from tool_gym.episodes import EpisodeSpec
-from tool_gym.errors import ConfigError, ToolGymError
+from tool_gym.errors import ConfigError, DivergenceError, ToolGymError
+from tool_gym.interpreter import PoolStats
 
 _BETAS = (0.9, 0.95)
 _REFILL_WAVES = 4
 _BEST = "best"
-REFERENCE = "reference.safetensors"
 
 Row = dict[str, float | int | None]
 
@@ -157,10 +154,13 @@ class Trainer:
         config: the whole configuration.
         folder: the run's folder, which exists.
         display: is told of progress.
+        stop: ends the run after the step in which a signal came; None: signals are not looked at.
     """
 
-    def __init__(self, config: Config, folder: Path, display: Display) -> None:
+    def __init__(self, config: Config, folder: Path, display: Display, stop: StopSignals | None = None) -> None:
         self.config, self.folder, self.display = config, folder, display
+        self.stop = StopSignals() if stop is None else stop
+        self.alarms = Alarms()
         self.setup = Setup.open(config)
         self.state = _State()
         self.policy: Policy = self.setup.new_policy()
@@ -172,12 +172,19 @@ class Trainer:
         """Train to the end, from the latest checkpoint with ``resume``; returns the summary."""
         try:
             if resume:
-                self._restore(checkpoints.latest(self.folder / "checkpoints"))
+                self._restore()
             else:
                 self.prepare()
-                self.begin()
-            while self.state.step < self.config.run.steps:
-                self._step()
+            # Between here and the end a signal waits for a step's end; before and after, nothing would be lost.
+            with self.stop.deferred():
+                if not resume:
+                    self.begin()
+                while self.state.step < self.config.run.steps:
+                    if self.stop.requested:
+                        self._save()
+                        self.stop.check()
+                    self._step()
+                self.stop.check()
             return self._finish()
         finally:
             self.setup.close()
@@ -186,11 +193,16 @@ class Trainer:
         """The cold start, and what depends on its reference."""
         start = cold_start(
             self.setup,
-            lambda step, loss: self.display.cold_start(step, self.config.sft.steps, loss),
+            self._cold_start_step,
             lambda: self.display.note("another run is making the same cold start: waiting for it"),
         )
         self.policy.load_state_dict(start.weights)
         self._refer_to(start.reference)
+
+    def _cold_start_step(self, step: int, loss: float) -> None:
+        if not math.isfinite(loss):
+            raise DivergenceError(f"cold start, step {step}: the loss is {loss}; a smaller --sft.learning-rate")
+        self.display.cold_start(step, self.config.sft.steps, loss)
 
     def _refer_to(self, reference: npt.NDArray[np.float64]) -> None:
         self.reference = reference
@@ -218,24 +230,31 @@ class Trainer:
         group = np.repeat(np.arange(problems.start, problems.stop), size)
         number = np.tile(np.arange(size), len(problems))
         noise_keys = rng.key(run.seed, "noise", step, group, number)
-        specs = [EpisodeSpec(posed[g - problems.start], int(key)) for g, key in zip(group, noise_keys, strict=True)]
+        # Shared by the step's episodes, as a tool that is down is down for all of them.
+        outage = int(rng.key(run.seed, "noise", step))
+        specs = [
+            EpisodeSpec(posed[g - problems.start], int(key), outage) for g, key in zip(group, noise_keys, strict=True)
+        ]
         play = Play(self.setup.episodes(self.noise), specs, rng.key(run.seed, "sampling", step, group, number), group)
         return self.setup.rollout(self.policy, [play])[0]
 
     def _step(self) -> None:
         started = time.perf_counter()
         step, config = self.state.step + 1, self.config
+        before = self.setup.pool.stats
         batch = self.sample(step)
-        check_valid(batch)
+        check_valid(batch, config.run.max_invalid)
+        if not np.isfinite(batch.logprobs_NT[batch.sampled_NT]).all():
+            raise DivergenceError(f"step {step}: a log-probability is not finite; the latest checkpoint is from before")
         sampled = time.perf_counter()
         selection = select_rollouts(batch, config.algo, seed=config.run.seed, step=step)
         stats = None
         if len(selection.chosen_K):
-            chosen = training_batch(batch, selection, config.algo.scale)
-            stats = update(self.policy, self.optimizer, chosen, config.algo, config.policy.context)
+            stats = self._update(training_batch(batch, selection, config.algo.scale), step)
         else:
             self.state.skipped += 1
-        self.noise.observe(batch.calls.quality_C[eligible_calls(batch)])
+        eligible = eligible_calls(batch)
+        self.noise.observe_calls(batch.calls.quality_C[eligible], batch.calls.tool_C[eligible].tolist())
         updated = time.perf_counter()
         self.state.step = step
         self.state.num_tokens += int(batch.sampled_NT[batch.valid_N].sum())
@@ -251,9 +270,31 @@ class Trainer:
             "time/update": updated - sampled,
             "time/evaluation": ended - updated,
         }
+        figures |= self._infrastructure(before)
         self._record(figures)
+        for text in self.alarms.check(step, figures):
+            self.display.note(text)
         if step % config.run.checkpoint_every == 0 or step == config.run.steps:
             self._save()
+
+    def _update(self, chosen: TrainingBatch, step: int) -> UpdateStats:
+        """One update. Where its numbers go wrong the batch is kept for inspection, and the step is named."""
+        try:
+            return update(self.policy, self.optimizer, chosen, self.config.algo, self.config.policy.context)
+        except DivergenceError as error:
+            file = self.folder / f"diverged_{checkpoints.step_name(step)}.safetensors"
+            arrays = {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in vars(chosen).items()}
+            checkpoints.save_tensors(file, arrays)
+            raise DivergenceError(f"step {step}: {error}; its batch is in {file}") from error
+
+    def _infrastructure(self, before: PoolStats) -> dict[str, float]:
+        """What happened to the workers in this step; all zero but for accidents."""
+        now = self.setup.pool.stats
+        return {
+            "infrastructure/failures": float(now.infrastructure_failures - before.infrastructure_failures),
+            "infrastructure/kills": float(now.kills - before.kills),
+            "infrastructure/crashes": float(now.crashes - before.crashes),
+        }
 
     def begin(self) -> None:
         """Step 0: the cold-started policy, evaluated and kept, and the reference that the run's noise refers to."""
@@ -329,12 +370,40 @@ class Trainer:
         weights = dict(self.policy.state_dict())
         tensors = checkpoints.optimizer_tensors(self.optimizer)
         checkpoints.save(folder, Checkpoint(weights, tensors, noise, vars(self.state)))
+        if name is None:
+            checkpoints.keep_last(self.folder / "checkpoints", self.config.run.keep_checkpoints)
 
-    def _restore(self, folder: Path) -> None:
+    def _intact(self) -> tuple[Path, Checkpoint]:
+        """The latest checkpoint that is whole and from which the best policy can be had too.
+
+        Raises ConfigError, with what is wrong with the latest, where there is none.
+        """
+        best: Checkpoint | None = None
+        try:
+            best = checkpoints.load(self.folder / "checkpoints" / _BEST)
+        except ConfigError as error:
+            self.display.note(f"damaged: {error}")
+        first_error: ConfigError | None = None
+        for folder in reversed(checkpoints.by_step(self.folder / "checkpoints")):
+            try:
+                saved = checkpoints.load(folder)
+                state = _State(**saved.state)
+                if best is None or best.state["step"] < state.best_step:
+                    if state.best_step != state.step:
+                        wanted = f"the policy of step {state.best_step}, which is damaged or gone"
+                        raise ConfigError("checkpoint", str(self.folder / "checkpoints" / _BEST), wanted)
+                    checkpoints.save(self.folder / "checkpoints" / _BEST, saved)
+                return folder, saved
+            except (ConfigError, TypeError) as error:
+                first_error = first_error or ConfigError("checkpoint", str(folder), f"an intact one ({error})")
+                self.display.note(f"{folder.name} cannot be gone on with, the one before is tried: {error}")
+        assert first_error is not None, "there was a checkpoint when the run was opened"
+        raise first_error
+
+    def _restore(self) -> None:
         """Go back to a checkpoint, and the run's files with it."""
-        saved = checkpoints.load(folder)
-        checkpoints.remove_leftovers(self.folder)
-        self._refer_to(read_reference(self.folder))
+        folder, saved = self._intact()
+        self._refer_to(runs.read_reference(self.folder))
         try:
             self.policy.load_state_dict(saved.policy)
             checkpoints.restore_optimizer(self.optimizer, saved.optimizer)
@@ -370,8 +439,7 @@ class Trainer:
             "test": test,
         }
         plot_run(read_metrics(self.folder), self.folder / "curves.png", title=self.folder.name)
-        # Last, since a run that has it is finished.
-        write_text(self.folder / "summary.json", json.dumps(summary, indent=1) + "\n")
+        runs.write_summary(self.folder, summary)
         return summary
 
 
@@ -400,35 +468,10 @@ def _evaluations(folder: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The rows of a run's metrics.jsonl, step 0 first. Raises ConfigError where the file is missing or damaged."""
-    return read_rows(folder / "metrics.jsonl")
-
-
-def read_rows(file: Path) -> list[dict[str, Any]]:
-    """The rows of a file of JSON lines that each name their step; a last line that was cut is left out.
-
-    Raises ConfigError, naming file and line, where the file is missing or damaged.
-    """
-    number = 0
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-        rows = []
-        for number, line in enumerate(lines, start=1):  # noqa: B007 - named in the error
-            if line.endswith("\n"):
-                rows.append(json.loads(line))
-                if not isinstance(rows[-1]["step"], int):
-                    raise TypeError("a step that is no integer")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        place = f"{file}, line {number}"
-        raise ConfigError("run", place, f"rows of a run ({type(error).__name__}: {error})") from error
-    return rows
-
-
 # ---------------------------------------------------------------- runs by folder
 
 
-def train(config: Config, display: Display) -> Path:
+def train(config: Config, display: Display, stop: StopSignals | None = None) -> Path:
     """Start a run in a new folder; returns the folder.
 
     Raises ConfigError for a name that is taken or a place where no folder can be made, before anything is written.
@@ -438,97 +481,34 @@ def train(config: Config, display: Display) -> Path:
     folder = Path(run.runs_dir) / name
     if folder.exists():
         raise ConfigError("run.name", name, f"a name that is not taken in {run.runs_dir} (--resume {folder} goes on)")
-    trainer = Trainer(config, folder, display)
+    trainer = Trainer(config, folder, display, stop)
     try:
         folder.mkdir(parents=True)
     except OSError as error:
         trainer.setup.close()
         raise ConfigError("run.runs_dir", run.runs_dir, f"a folder that can be written ({error.strerror})") from error
     display.note(f"run folder: {folder}, on {trainer.setup.device}")
-    with locked(folder):
-        write_text(folder / "config.json", json.dumps({"config": config.to_dict(), **_versions()}, indent=1) + "\n")
+    with runs.locked(folder):
+        runs.write_config(folder, config)
         try:
             trainer.run(resume=False)
         except ToolGymError:
-            if not has_checkpoint(folder):
+            if not checkpoints.by_step(folder / "checkpoints"):
                 # Refused before there was anything to go on with: the name is free again.
                 shutil.rmtree(folder)
             raise
     return folder
 
 
-def resume(folder: Path, display: Display) -> Path:
-    """Go on with a run after its latest checkpoint, or from its start where it has none yet; returns the folder.
+def resume(folder: Path, display: Display, stop: StopSignals | None = None) -> Path:
+    """Go on with a run after its latest intact checkpoint, or from its start where it has none yet.
 
-    Raises ConfigError where the folder is not a run's, its checkpoint is damaged, or the run is going on.
+    Returns the folder. Raises ConfigError where it is not a run's, no checkpoint is intact, or the run is going on.
     """
     # The folder may have moved; the cache of cold starts lies beside it.
-    config = read_config(folder).replace(**{"run.runs_dir": str(folder.resolve().parent)})
-    with locked(folder):
-        started = has_checkpoint(folder)
-        if started:
-            checkpoints.load(checkpoints.latest(folder / "checkpoints"))
-            checkpoints.load(folder / "checkpoints" / _BEST)
-        Trainer(config, folder, display).run(resume=started)
+    config = runs.read_config(folder).replace(**{"run.runs_dir": str(folder.resolve().parent)})
+    with runs.locked(folder):
+        checkpoints.remove_leftovers(folder)
+        started = bool(checkpoints.by_step(folder / "checkpoints"))
+        Trainer(config, folder, display, stop).run(resume=started)
     return folder
-
-
-def has_checkpoint(folder: Path) -> bool:
-    """Whether a run got so far that it can be gone on with."""
-    return bool(checkpoints.by_step(folder / "checkpoints"))
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold a run's folder: two processes in one would mix their lines. Freed when the process ends, however it ends.
-
-    Raises ConfigError if another process holds it.
-    """
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError("run", str(folder), "a run that no other process is working on") from None
-        yield
-    finally:
-        os.close(handle)
-
-
-def read_reference(folder: Path) -> npt.NDArray[np.float64]:
-    """The qualities that correlated noise refers to. Raises ConfigError where the file is missing or damaged."""
-    reference = checkpoints.load_tensors(folder / REFERENCE).get("reference")
-    if reference is None:
-        raise ConfigError("checkpoint", str(folder / REFERENCE), "a file with the tensor `reference`")
-    return np.asarray(reference.double().numpy())
-
-
-def read_config(folder: Path) -> Config:
-    """The configuration of a run. Raises ConfigError where the folder holds none."""
-    try:
-        record = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        return Config.from_dict(record["config"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError("run", str(folder), f"the folder of a run ({type(error).__name__}: {error})") from error
-
-
-def _versions() -> dict[str, Any]:
-    def git(*arguments: str) -> str:
-        place = Path(__file__).parent
-        answer = subprocess.run(["git", *arguments], cwd=place, capture_output=True, text=True, check=False)
-        return answer.stdout.strip()
-
-    try:
-        revision, changed = git("rev-parse", "HEAD"), bool(git("status", "--porcelain"))
-    except FileNotFoundError:
-        revision, changed = "", False
-    return {
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "git": {"revision": revision or None, "changed": changed},
-        "versions": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-            "gymnasium": gymnasium.__version__,
-        },
-    }

@@ -14,7 +14,7 @@ import tyro
 from rich.console import Console
 
 from agents.config import Config
-from agents.trainer import read_config, read_metrics
+from agents.runs import read_config, read_metrics, read_summary
 from experiments.statistics import auc, mean_interval, paired_difference
 from tool_gym.errors import ConfigError
 
@@ -104,7 +104,7 @@ def _read_run(folder: Path) -> Run:
     """One finished run. Raises ConfigError, naming the folder, where a file of it is damaged or of another version."""
     config, rows = read_config(folder), read_metrics(folder)
     try:
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        summary = read_summary(folder)
         revision = json.loads((folder / "config.json").read_text(encoding="utf-8"))["git"]["revision"]
         run = Run(config, rows, summary, str(revision))
         # Every figure is asked for once, so that what is missing is missed here and not in the middle of a table.

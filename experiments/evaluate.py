@@ -13,8 +13,8 @@ from rich.table import Table
 from agents import checkpoint as checkpoints
 from agents.display import figure
 from agents.evaluation import Evaluator
+from agents.runs import read_config, read_reference
 from agents.setup import Setup
-from agents.trainer import read_config, read_reference
 from tool_gym.errors import ConfigError
 from tool_gym.registration import resolve
 
@@ -32,7 +32,7 @@ class EvaluateConfig:
     answers: int | None = None
     """Number of possible answers. None: the run's."""
     noise: str | None = None
-    """`none`, `iid` or `correlated`. None: the run's."""
+    """`none`, `iid`, `correlated` or `burst`. None: the run's."""
     noise_rate: float | None = None
     """Share of eligible calls made to fail. None: the run's."""
     correlation: float | None = None

@@ -17,9 +17,9 @@ from typing import Annotated, Any
 import tyro
 from rich.console import Console
 
+from agents import runs
 from agents.config import Config
 from agents.setup import Setup
-from agents.trainer import read_config
 from experiments.presets import PRESETS, expand
 from tool_gym.errors import ConfigError
 
@@ -49,10 +49,11 @@ class SweepConfig:
 
 def sweep(config: SweepConfig, console: Console) -> int:
     """Run what is not finished; returns the exit status: 1 if a run failed, each named with its log."""
-    runs = plan(config)
+    planned = plan(config)
     folder = config.out / config.preset
-    todo = [(name, run) for name, run in runs if not finished(folder / name, run)]
-    console.print(f"{config.preset}: {len(runs)} runs, {len(runs) - len(todo)} finished, in {folder}", highlight=False)
+    todo = [(name, run) for name, run in planned if not finished(folder / name, run)]
+    done = len(planned) - len(todo)
+    console.print(f"{config.preset}: {len(planned)} runs, {done} finished, in {folder}", highlight=False)
     if config.dry_run:
         for name, _ in todo:
             console.print(name, markup=False, highlight=False)
@@ -78,25 +79,25 @@ def plan(config: SweepConfig) -> list[tuple[str, Config]]:
         if name in settings:
             raise ConfigError("set", name, "other fields: the sweep sets this one itself (--seeds, --out)")
     base = Config().replace(**settings, **{"run.runs_dir": str(config.out / config.preset)})
-    runs = expand(grid, config.seeds or preset.seeds, base)
+    planned = expand(grid, config.seeds or preset.seeds, base)
     checked = set()
-    for _, run in runs:
+    for _, run in planned:
         # What Setup checks depends on these alone; a run must not find it out in the middle of the night.
         asked = repr((run.env, run.policy, run.sft.mixture, run.run.device))
         if asked not in checked:
             checked.add(asked)
             Setup.open(run).close()
-    return runs
+    return planned
 
 
 def finished(folder: Path, config: Config) -> bool:
     """Whether the run is there and whole. Raises ConfigError where the folder holds a run of another configuration."""
-    if not (folder / "config.json").exists():
+    if not runs.has_config(folder):
         return False
     # The sweep's folder may be named in another way, or have moved.
-    if read_config(folder).replace(**{"run.runs_dir": config.run.runs_dir}) != config:
+    if runs.read_config(folder).replace(**{"run.runs_dir": config.run.runs_dir}) != config:
         raise ConfigError("out", str(folder), "a folder for these runs: one of another configuration is there")
-    return (folder / "summary.json").exists()
+    return runs.finished(folder)
 
 
 def _values(text: str) -> list[Any]:
@@ -118,7 +119,7 @@ def _value(text: str) -> Any:
 def _command(folder: Path, config: Config) -> list[str]:
     """The command of a run: from its start, or to go on with it."""
     train = [sys.executable, str(_ROOT / "train.py")]
-    if (folder / "config.json").exists():
+    if runs.has_config(folder):
         return [*train, "--resume", str(folder)]
     if folder.exists():
         # Interrupted before it had written a word; rmdir refuses a folder that holds anything.

@@ -17,7 +17,8 @@ import pytest
 from rich.console import Console
 
 from agents.config import Config
-from agents.trainer import locked, train
+from agents.runs import locked
+from agents.trainer import train
 from experiments.compare import CompareConfig, Run, compare, read_runs, varying
 from experiments.evaluate import EvaluateConfig, evaluate
 from experiments.presets import PRESETS, expand

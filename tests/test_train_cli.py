@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agents import trainer
+from agents import runs, trainer
 from agents.config import Config
 from tests.tiny import Silent, tiny_config
 from tool_gym.errors import TaskError
@@ -95,18 +95,22 @@ def test_a_policy_that_makes_no_working_call_trains_without_noise_and_not_with_c
     assert not (tmp_path / "other").exists()
 
 
-def test_a_corrupt_checkpoint_is_refused_and_nothing_is_overwritten(
+def test_a_run_whose_checkpoints_are_all_corrupt_is_refused_and_nothing_is_overwritten(
     tmp_path: Path, tiny_cold_starts: Callable[[Path], Path]
 ) -> None:
     config = tiny_config(tiny_cold_starts(tmp_path), **{"run.steps": 2})
     folder = trainer.train(config, Silent())
-    file = folder / "checkpoints" / "step_000002" / "policy.safetensors"
-    content = bytearray(file.read_bytes())
-    content[-3] ^= 1
-    file.write_bytes(bytes(content))
+    for step in (0, 2):
+        file = folder / "checkpoints" / f"step_{step:06d}" / "policy.safetensors"
+        content = bytearray(file.read_bytes())
+        content[-3] ^= 1
+        file.write_bytes(bytes(content))
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    refused(train("--resume", str(folder), cwd=tmp_path), "checkpoint", str(file))
-    with trainer.locked(folder):
+    result = train("--resume", str(folder), cwd=tmp_path)
+    assert result.returncode == 2
+    assert result.stderr.count("\n") == 1
+    assert str(file) in result.stderr
+    with runs.locked(folder):
         refused(train("--resume", str(folder), cwd=tmp_path), "run", str(folder), "no other process")
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
@@ -122,7 +126,7 @@ def test_the_command_trains_and_prints_plain_lines_where_it_is_piped(
     assert "\x1b" not in result.stdout
     folder = tmp_path / "runs" / "run"
     assert (folder / "summary.json").exists()
-    assert trainer.read_config(folder) == config
+    assert runs.read_config(folder) == config
     help_text = train("--help", cwd=tmp_path).stdout
     for group, fields in Config().to_dict().items():
         for name in fields:

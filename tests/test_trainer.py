@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 import agents
-from agents import trainer
+from agents import runs, trainer
 from agents.config import Config
 from agents.evaluation import Evaluator
 from agents.grpo import token_logprobs, update
@@ -26,7 +26,7 @@ from tests.tiny import Silent, rows, tiny_config
 from tool_gym import ToolEnv, rng
 from tool_gym.errors import ConfigError, DivergenceError, InfrastructureError
 from tool_gym.registration import resolve
-from tool_gym.tools import Finished, PythonTool, ToolResult
+from tool_gym.tools import Finished, PythonTool, ToolRequest, ToolResult
 
 
 @pytest.fixture(scope="module")
@@ -66,12 +66,12 @@ def test_a_run_leaves_what_the_readme_says(finished: Path) -> None:
     assert all(tuple(line) == METRICS for line in lines)
     assert [line["eval/accuracy"] is not None for line in lines] == [True, False, True, False, True]
     assert (finished / "curves.png").read_bytes().startswith(b"\x89PNG")
-    summary = json.loads((finished / "summary.json").read_text())
+    summary = runs.read_summary(finished)
     assert summary["steps"] == 4
     assert summary["test"].keys() == {"last", "best"}
     record = json.loads((finished / "config.json").read_text())
     assert record["versions"]["torch"] == torch.__version__
-    assert trainer.read_config(finished).run.name == "run"
+    assert runs.read_config(finished).run.name == "run"
 
 
 def test_trajectories_tell_what_selection_did(finished: Path) -> None:
@@ -152,7 +152,6 @@ def test_a_run_that_is_killed_and_resumed_is_the_run_that_was_not(
         ("trajectories.jsonl", b"\xff\xfe\n", r"trajectories\.jsonl.*UnicodeDecodeError"),
         ("metrics.jsonl", None, r"metrics\.jsonl.*FileNotFoundError"),
         ("reference.safetensors", b"1234", r"reference\.safetensors.*an intact file"),
-        ("checkpoints/best/policy.safetensors", b"1234", r"best/policy\.safetensors.*damaged"),
     ],
 )
 def test_a_damaged_run_is_refused_by_file_and_left_as_it_is(
@@ -191,7 +190,7 @@ def test_a_run_whose_sizes_were_edited_is_refused_and_what_a_kill_left_behind_is
 def test_a_run_that_is_going_on_is_not_resumed_by_another(finished: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
     # A second descriptor is refused like a second process.
-    with trainer.locked(finished), pytest.raises(ConfigError, match="no other process is working on"):
+    with runs.locked(finished), pytest.raises(ConfigError, match="no other process is working on"):
         trainer.resume(finished, Silent())
     assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
 
@@ -201,8 +200,8 @@ def lose(monkeypatch: pytest.MonkeyPatch, share: float) -> None:
     original = PythonTool.submit
     seen = [0]
 
-    def submit(self: PythonTool, bodies: Sequence[str], pool: Any) -> Any:
-        pending = original(self, bodies, pool)
+    def submit(self: PythonTool, requests: Sequence[ToolRequest], pool: Any) -> Any:
+        pending = original(self, requests, pool)
         results: dict[int, ToolResult] = {}
         while pending.remaining:
             results.update(pending.take(block=True))
@@ -210,7 +209,7 @@ def lose(monkeypatch: pytest.MonkeyPatch, share: float) -> None:
             seen[0] += 1
             if (seen[0] * 0.618) % 1 < share:
                 results[index] = ToolResult("infrastructure", "lost", "worker lost")
-        return Finished([results[index] for index in range(len(bodies))])
+        return Finished([results[index] for index in range(len(requests))])
 
     monkeypatch.setattr(PythonTool, "submit", submit)
 
@@ -218,7 +217,7 @@ def lose(monkeypatch: pytest.MonkeyPatch, share: float) -> None:
 def test_lost_calls_are_masked_and_counted_and_never_a_reward_of_zero(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = tiny_config(cache, **{"noise.reference": "running"})
+    config = tiny_config(cache, **{"noise.reference": "running", "run.max_invalid": 0.5})
     opened = start(config)
     lose(monkeypatch, 0.15)
     opened.folder.mkdir()
@@ -246,7 +245,7 @@ def test_a_run_that_loses_most_of_its_rollouts_stops_rather_than_train_on_the_re
 ) -> None:
     opened = start(tiny_config(cache))
     before = [p.clone() for p in opened.policy.parameters()]
-    lose(monkeypatch, 0.95)
+    lose(monkeypatch, 0.916)  # as NeMo Gym's run that trained on the rest
     with pytest.raises(InfrastructureError, match="rollouts lost a tool call"):
         opened._step()
     with pytest.raises(InfrastructureError, match="rollouts lost a tool call"):
@@ -268,14 +267,14 @@ def test_a_gradient_that_is_not_finite_stops_the_run(cache: Path) -> None:
 def test_the_reference_of_a_run_is_its_own_whatever_becomes_of_the_cache(finished: Path, cache: Path) -> None:
     config = tiny_config(cache, **{"run.name": "other", "noise.reference": "running"})
     folder = trainer.train(config, Silent())
-    reference = trainer.read_reference(folder)
+    reference = runs.read_reference(folder)
     shutil.rmtree(cache / ".cache")
     (folder / "summary.json").unlink()
     shutil.rmtree(folder / "checkpoints" / "step_000004")
     whole = rows(folder)
     trainer.resume(folder, Silent())
     assert rows(folder) == whole
-    assert np.array_equal(trainer.read_reference(folder), reference)
+    assert np.array_equal(runs.read_reference(folder), reference)
     assert not (cache / ".cache").exists()
 
 

@@ -1,0 +1,323 @@
+"""Damaged files, full disks, signals, numbers that go wrong, workers that are lost: what a run does about them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file
+
+from agents import checkpoint as checkpoints
+from agents import runs, trainer
+from agents.alarms import Alarms
+from agents.rollout import TrajectoryBatch
+from agents.signals import Stopped, StopSignals
+from agents.trainer import Trainer
+from tests.tiny import Silent, rows, tiny_config
+from tool_gym.errors import ConfigError, DivergenceError
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, tiny_cold_starts: Callable[[Path], Path]) -> Path:
+    """The folder of a finished run of six steps; do not write into it."""
+    return trainer.train(tiny_config(tiny_cold_starts(tmp_path_factory.mktemp("runs")), **{"run.steps": 6}), Silent())
+
+
+@pytest.fixture
+def cache(tmp_path: Path, tiny_cold_starts: Callable[[Path], Path]) -> Path:
+    return tiny_cold_starts(tmp_path)
+
+
+def same(one: Path, other: Path) -> bool:
+    files = ("summary.json", "trajectories.jsonl", "checkpoints/step_000006/policy.safetensors")
+    return rows(one) == rows(other) and all((one / f).read_bytes() == (other / f).read_bytes() for f in files)
+
+
+def damage(file: Path, how: str) -> None:
+    content = bytearray(file.read_bytes())
+    if how == "flip":
+        content[len(content) // 2] ^= 1
+    file.write_bytes(bytes(content) if how == "flip" else bytes(content[: len(content) // 2]))
+
+
+# ---------------------------------------------------------------- files
+
+
+@pytest.mark.parametrize("how", ["flip", "cut"])
+@pytest.mark.parametrize("part", ["policy.safetensors", "optimizer.safetensors", "state.json"])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
+    part: str, how: str, finished: Path, cache: Path
+) -> None:
+    folder = Path(shutil.copytree(finished, cache / "run"))
+    damage(folder / "checkpoints" / "step_000006" / part, how)
+    display = Silent()
+    trainer.resume(folder, display)
+    assert any("step_000006" in note and part in note for note in display.notes)
+    assert "resumed after step 4" in display.notes
+    assert same(folder, finished)
+
+
+def test_a_damaged_best_checkpoint_is_made_again_from_where_that_is_possible(finished: Path, cache: Path) -> None:
+    folder = Path(shutil.copytree(finished, cache / "run"))
+    damage(folder / "checkpoints" / "best" / "policy.safetensors", "flip")
+    states = [checkpoints.load(path).state for path in checkpoints.by_step(folder / "checkpoints")]
+    possible = any(state["best_step"] == state["step"] for state in states)
+    if possible:
+        trainer.resume(folder, Silent())
+        assert same(folder, finished)
+        assert checkpoints.load(folder / "checkpoints" / "best").state["step"] == runs.read_summary(folder)["best_step"]
+    else:
+        with pytest.raises(ConfigError, match="best"):
+            trainer.resume(folder, Silent())
+
+
+def test_the_last_checkpoints_are_kept_and_the_best(cache: Path) -> None:
+    folder = trainer.train(tiny_config(cache, **{"run.steps": 6, "run.keep_checkpoints": 2}), Silent())
+    assert {p.name for p in (folder / "checkpoints").iterdir()} == {"step_000004", "step_000006", "best"}
+
+
+def test_a_summary_that_was_altered_is_refused(finished: Path, cache: Path) -> None:
+    folder = Path(shutil.copytree(finished, cache / "run"))
+    record = json.loads((folder / "summary.json").read_text())
+    record["test"]["last"]["eval/accuracy"] = 1.0
+    (folder / "summary.json").write_text(json.dumps(record))
+    with pytest.raises(ConfigError, match="checksum"):
+        runs.read_summary(folder)
+
+
+def test_a_run_of_another_format_is_refused_with_what_wrote_it(finished: Path, cache: Path) -> None:
+    folder = Path(shutil.copytree(finished, cache / "run"))
+    record = json.loads((folder / "config.json").read_text())
+    del record["format"]
+    (folder / "config.json").write_text(json.dumps(record))
+    with pytest.raises(ConfigError, match=r"runs of format 1: this is 0, written by 0\.1\.0, revision"):
+        trainer.resume(folder, Silent())
+
+
+def train(*words: str, cwd: Path, **settings: Any) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "train.py"), *words], cwd=cwd, env=environment, text=True, **pipes, **settings
+    )
+
+
+def test_a_runs_config_alone_repeats_it(finished: Path, cache: Path) -> None:
+    words = ("--config", str(finished / "config.json"), "--runs-dir", str(cache), "--name", "again")
+    process = train(*words, cwd=cache)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert same(cache / "again", finished)
+
+
+def test_the_settings_of_a_config_that_is_none_are_refused(cache: Path) -> None:
+    process = train("--config", str(cache / "none.json"), cwd=cache)
+    output, errors = process.communicate(timeout=120)
+    assert (process.returncode, output, errors.count("\n")) == (2, "", 1)
+    assert errors.startswith("error: config: got")
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, kilobytes: int) -> Iterator[Path]:
+    """A file system of its own that is soon full; skips where none may be mounted."""
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_stops_the_run_in_one_line_and_what_was_saved_goes_on_elsewhere(
+    finished: Path, cache: Path, tmp_path: Path
+) -> None:
+    size = sum(file.stat().st_size for file in (finished / "checkpoints" / "step_000002").iterdir())
+    starts = sum(file.stat().st_size for file in (cache / ".cache").iterdir())
+    with small_disk(tmp_path / "disk", (starts + int(3.5 * size)) // 1024 + 40) as disk:
+        shutil.copytree(cache / ".cache", disk / ".cache")
+        config = tiny_config(disk, **{"run.steps": 6})
+        process = train(*config.arguments(), cwd=tmp_path)
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 1
+        assert errors.count("\n") == 1
+        assert errors.startswith("error: ")
+        assert "No space left on device" in errors
+        folder = Path(shutil.copytree(disk / "run", cache / "run"))
+    trainer.resume(folder, Silent())
+    assert same(folder, finished)
+
+
+def _no_file_over(size: int) -> None:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+def test_a_file_that_cannot_be_written_stops_the_run_in_one_line(finished: Path, cache: Path, tmp_path: Path) -> None:
+    size = (finished / "checkpoints" / "step_000002" / "policy.safetensors").stat().st_size
+    config = tiny_config(cache, **{"run.steps": 6})
+    process = train(*config.arguments(), cwd=tmp_path, preexec_fn=lambda: _no_file_over(size + 1000))
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert errors.count("\n") == 1
+    assert errors.startswith("error: ")
+    trainer.resume(cache / "run", Silent())
+    assert same(cache / "run", finished)
+
+
+# ---------------------------------------------------------------- signals
+
+
+def wait_for(file: Path, line: str, process: subprocess.Popen[str]) -> None:
+    for _ in range(6000):
+        if file.exists() and line in file.read_text():
+            return
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    raise AssertionError(f"{line} never came")
+
+
+LONG = {"run.steps": 30, "run.checkpoint_every": 30, "run.eval_every": 30}
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory, tiny_cold_starts: Callable[[Path], Path]) -> Path:
+    return trainer.train(tiny_config(tiny_cold_starts(tmp_path_factory.mktemp("runs")), **LONG), Silent())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_run_after_its_step_with_a_checkpoint(
+    number: signal.Signals, uninterrupted: Path, cache: Path, tmp_path: Path
+) -> None:
+    config = tiny_config(cache, **LONG)
+    process = train(*config.arguments(), cwd=tmp_path)
+    wait_for(cache / "run" / "metrics.jsonl", '"step": 3', process)
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert f"{number.name}: ends after this step" in output
+    assert errors == f"stopped by {number.name}; --resume RUN_DIR goes on from the latest checkpoint\n"
+    last = checkpoints.by_step(cache / "run" / "checkpoints")[-1]
+    assert 3 <= checkpoints.load(last).state["step"] == rows(cache / "run")[-1]["step"] < 30
+    trainer.resume(cache / "run", Silent())
+    assert rows(cache / "run") == rows(uninterrupted)
+
+
+def test_the_first_signal_waits_the_second_does_not() -> None:
+    said: list[str] = []
+    stop = StopSignals(said.append)
+    with stop.installed():
+        with stop.deferred():
+            signal.raise_signal(signal.SIGTERM)
+            assert stop.requested
+            assert said == ["SIGTERM: ends after this step (again: at once)"]
+            with pytest.raises(Stopped, match="SIGINT"):
+                signal.raise_signal(signal.SIGINT)
+            with pytest.raises(Stopped, match="SIGTERM"):
+                stop.check()
+        with pytest.raises(Stopped):
+            signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def started(config: Any) -> Trainer:
+    opened = Trainer(config, Path(config.run.runs_dir) / "run", Silent())
+    opened.folder.mkdir()
+    opened.prepare()
+    opened.begin()
+    return opened
+
+
+def test_a_gradient_that_is_not_finite_names_the_step_and_keeps_the_batch(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = started(tiny_config(cache))
+    monkeypatch.setattr(trainer, "shape_rewards", lambda rule, rewards, penalties, weight: rewards * 1e300)
+    monkeypatch.setattr(trainer, "group_advantages", lambda rewards, groups, scale: np.full(len(rewards), np.inf))
+    with pytest.raises(DivergenceError, match=r"step 1: .*gradient.* its batch is in .*diverged_step_000001"):
+        opened._step()
+    opened.setup.close()
+    kept = load_file(opened.folder / "diverged_step_000001.safetensors")
+    assert kept["tokens_NT"].shape == kept["sampled_NT"].shape
+    assert not np.isfinite(kept["advantages_N"].numpy()).any()
+    assert [path.name for path in checkpoints.by_step(opened.folder / "checkpoints")] == ["step_000000"]
+
+
+def test_a_log_probability_that_is_not_finite_names_the_step(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = started(tiny_config(cache))
+    original = opened.sample
+
+    def broken(step: int) -> TrajectoryBatch:
+        batch = original(step)
+        batch.logprobs_NT[0, np.flatnonzero(batch.sampled_NT[0])[0]] = np.nan
+        return batch
+
+    monkeypatch.setattr(opened, "sample", broken)
+    with pytest.raises(DivergenceError, match="step 1: a log-probability is not finite"):
+        opened._step()
+    opened.setup.close()
+
+
+def test_a_cold_start_that_diverges_names_the_step(tmp_path: Path) -> None:
+    config = tiny_config(tmp_path, **{"sft.learning_rate": 1.0, "sft.warmup": 1})
+    opened = Trainer(config, tmp_path / "run", Silent())
+    with pytest.raises(DivergenceError, match=r"cold start, step 7: the loss is nan"):
+        opened._cold_start_step(7, float("nan"))
+    opened.setup.close()
+
+
+def test_alarms_are_said_once_with_what_to_do() -> None:
+    alarms = Alarms()
+    nothing = {"reward": 0.0, "entropy": None, "train/groups_trained": 0.0}
+    (said,) = alarms.check(1, nothing)
+    assert said.startswith("warning, step 1: no rollout was right")
+    assert alarms.check(2, nothing) == []
+    (said,) = alarms.check(3, {"reward": 0.5, "entropy": 0.001, "train/groups_trained": 0.0})[:1]
+    assert "--algo.refill" in said
+    assert alarms.check(4, {"reward": 0.5, "entropy": 0.001, "train/groups_trained": 3.0}) == []
+    assert Alarms().check(1, {"reward": 0.99, "entropy": 0.001, "train/groups_trained": 3.0}) == []
+
+
+# ---------------------------------------------------------------- machinery
+
+
+def test_workers_killed_during_a_step_are_counted_and_change_nothing(
+    finished: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = started(tiny_config(cache, **{"run.steps": 6}))
+    original = opened.setup.pool.submit
+
+    def shot(*arguments: Any, **names: Any) -> Any:
+        pending = original(*arguments, **names)
+        for worker in opened.setup.pool._workers.values():
+            if worker.pid and len(worker.calls) > 2:
+                os.kill(worker.pid, signal.SIGKILL)
+        return pending
+
+    monkeypatch.setattr(opened.setup.pool, "submit", shot)
+    opened._step()
+    monkeypatch.undo()
+    opened.setup.close()
+    ours, theirs = rows(opened.folder)[1], rows(finished)[1]
+    assert ours.pop("infrastructure/failures") > theirs.pop("infrastructure/failures") == 0
+    assert ours == theirs
