@@ -71,16 +71,22 @@ def main(arguments: Arguments) -> None:
     console.print(f"run folder: {folder}\ncurves: {folder / 'curves.png'}", soft_wrap=True, highlight=False)
 
 
-if __name__ == "__main__":
+def run(words: list[str]) -> int:
+    """Train as the command line says; returns the exit status, errors on purpose being one line on stderr."""
     try:
-        main(read_arguments(sys.argv[1:]))
+        main(read_arguments(words))
+        return 0
     except (ToolGymError, OSError) as error:
         # A full disk or a folder that cannot be read is the machine's; the latest checkpoint is whole.
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(2 if isinstance(error, ConfigError) else 1)
+        return 2 if isinstance(error, ConfigError) else 1
     except Stopped as stopped:
         print(f"{stopped}; --resume RUN_DIR goes on from the latest checkpoint", file=sys.stderr)
-        sys.exit(128 + stopped.number)
+        return 128 + stopped.number
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        sys.exit(130)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:]))

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from agents.selection import SELECTORS
+from agents.selection import SELECTORS, Selector
 from tool_gym.errors import ConfigError
 from tool_gym.noise import BurstNoise, FaultMix
 from tool_gym.protocol import MIN_OUTPUT_CHARS
@@ -204,12 +204,19 @@ class SFTConfig:
                 raise ConfigError("sft.mixture", self.mixture, "shares that are not negative and sum to 1")
 
 
+def _samples(rule: Selector) -> tuple[int, int]:
+    """What a rule asks to be sampled, for any sizes."""
+    return rule.candidates, rule.prompt_factor
+
+
 @dataclass(frozen=True)
 class AlgoConfig:
     """GRPO and the selection of rollouts."""
 
     selector: Annotated[str, _short("selector")] = "roc"
     """Which rollouts of a group to train on: see docs/SELECTION.md."""
+    switch_to: str | None = None
+    """Rule that takes over after the first quarter of the updates; it samples as many rollouts. None: no switch."""
     prompts: int = 16
     """Problems a step."""
     group_size: Annotated[int, _short("group-size")] = 8
@@ -255,8 +262,17 @@ class AlgoConfig:
         _within("algo", self, "clip_low", 0.0, 1.0, open_low=True)
         _within("algo", self, "clip_high", 0.0, 10.0, open_low=True)
         _within("algo", self, "minibatches", 1, self.prompts)
+        if self.switch_to is not None:
+            alike = [name for name, rule in SELECTORS.items() if _samples(rule) == _samples(SELECTORS[self.selector])]
+            _one_of("algo", self, "switch_to", tuple(alike))
         _within("algo", self, "epochs", 1, 100)
         _within("algo", self, "grad_clip", 0.0, 1e6, open_low=True)
+
+    def at(self, step: int, steps: int) -> AlgoConfig:
+        """What holds at a step of a run of ``steps`` updates: after the first quarter the rule of ``switch_to``."""
+        if self.switch_to is None or 4 * step <= steps:
+            return self
+        return dataclasses.replace(self, selector=self.switch_to, switch_to=None)
 
 
 @dataclass(frozen=True)

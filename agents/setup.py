@@ -20,7 +20,7 @@ from tool_gym import rng
 from tool_gym.episodes import Episodes
 from tool_gym.errors import ConfigError, TaskError
 from tool_gym.interpreter import InterpreterPool
-from tool_gym.noise import CorrelatedNoise, IIDNoise, NoiseModel, NoNoise
+from tool_gym.noise import BurstNoise, CorrelatedNoise, IIDNoise, NoiseModel, NoNoise, PerToolNoise
 from tool_gym.registration import Resolved, resolve
 from tool_gym.tasks import Problem
 
@@ -70,6 +70,11 @@ class Setup:
         elif harder not in untrained:
             raise ConfigError("env.harder", harder, ", ".join(map(str, untrained)) or "none: every level is trained on")
         tokenizer = Tokenizer([tool.name for tool in env.tools])
+        for name in config.noise.tool_rates or {}:
+            if name not in tokenizer.tool_names:
+                raise ConfigError(
+                    "noise.tool_rates", name, f"tools of the environment: {', '.join(tokenizer.tool_names)}"
+                )
         example = env.task.sample(rng.generator(0), max(difficulties))
         room = config.policy.context - len(encode_prompt(tokenizer, example.prompt))
         if room <= config.policy.max_turn_tokens:
@@ -125,17 +130,28 @@ def make_noise(config: NoiseConfig, reference: npt.NDArray[np.float64], *, froze
 
     Raises TaskError where faults are to follow the reasoning and the reference is too small to rank it by.
     """
+    default = _make_noise(config, config.rate, reference, frozen)
+    if not config.tool_rates:
+        return default
+    rates = config.tool_rates.items()
+    return PerToolNoise({tool: _make_noise(config, rate, reference, frozen) for tool, rate in rates}, default)
+
+
+def _make_noise(config: NoiseConfig, rate: float, reference: npt.NDArray[np.float64], frozen: bool) -> NoiseModel:
+    faults = config.fault_mix()
     if config.kind == "none":
         return NoNoise()
     if config.kind == "iid":
-        return IIDNoise(config.rate)
+        return IIDNoise(rate, faults=faults)
+    if config.kind == "burst":
+        return BurstNoise(rate, config.mean_burst, faults=faults)
     if len(reference) < LEAST_REFERENCE:
         raise TaskError(
             f"the cold-started policy made only {len(reference)} working calls, and correlated noise needs "
             f"{LEAST_REFERENCE}: train it longer (--sft.steps), check the demonstrations, or choose --noise iid"
         )
     mode: Literal["frozen", "running"] = "running" if config.reference == "running" and not frozen else "frozen"
-    return CorrelatedNoise(config.rate, config.correlation, reference, reference_mode=mode)
+    return CorrelatedNoise(rate, config.correlation, reference, reference_mode=mode, faults=faults)
 
 
 def _environment(config: Config) -> Resolved:

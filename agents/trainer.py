@@ -211,7 +211,7 @@ class Trainer:
 
     def sample(self, step: int) -> TrajectoryBatch:
         """The candidates of a step, invalid ones too; with ``refill`` until enough groups are trainable."""
-        algo = self.config.algo
+        algo = self.config.algo.at(step, self.config.run.steps)
         prompts = SELECTORS[algo.selector].prompts(algo.prompts)
         batch = self._sample_groups(step, range(prompts))
         for wave in range(1, _REFILL_WAVES if algo.refill else 1):
@@ -247,7 +247,8 @@ class Trainer:
         if not np.isfinite(batch.logprobs_NT[batch.sampled_NT]).all():
             raise DivergenceError(f"step {step}: a log-probability is not finite; the latest checkpoint is from before")
         sampled = time.perf_counter()
-        selection = select_rollouts(batch, config.algo, seed=config.run.seed, step=step)
+        algo = config.algo.at(step, config.run.steps)
+        selection = select_rollouts(batch, algo, seed=config.run.seed, step=step)
         stats = None
         if len(selection.chosen_K):
             stats = self._update(training_batch(batch, selection, config.algo.scale), step)

@@ -1,13 +1,16 @@
-"""``python -m experiments sweep | compare | evaluate | theory``: see each one's --help."""
+"""``python -m experiments sweep | compare | evaluate | theory | bench | chaos``: see each one's --help."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import tyro
 from rich.console import Console
 
+from experiments.bench import BenchConfig, bench
+from experiments.chaos import ChaosConfig, chaos
 from experiments.compare import CompareConfig, compare
 from experiments.evaluate import EvaluateConfig, evaluate
 from experiments.sweep import SweepConfig, sweep
@@ -20,11 +23,14 @@ Command = (
     | Annotated[CompareConfig, tyro.conf.subcommand("compare")]
     | Annotated[EvaluateConfig, tyro.conf.subcommand("evaluate")]
     | Annotated[TheoryConfig, tyro.conf.subcommand("theory")]
+    | Annotated[BenchConfig, tyro.conf.subcommand("bench")]
+    | Annotated[ChaosConfig, tyro.conf.subcommand("chaos")]
 )
 
 
-def main() -> int:
-    command = tyro.cli(Command, prog="python -m experiments", description=__doc__)
+def main(words: Sequence[str] | None = None) -> int:
+    """One command, by default that of the command line; returns the exit status."""
+    command = tyro.cli(Command, prog="python -m experiments", description=__doc__, args=words)
     console = Console()
     match command:
         case SweepConfig():
@@ -35,14 +41,23 @@ def main() -> int:
             evaluate(command, console)
         case TheoryConfig():
             theory(command)
+        case BenchConfig():
+            bench(command, console)
+        case ChaosConfig():
+            return chaos(command, console)
     return 0
 
 
-if __name__ == "__main__":
+def run(words: Sequence[str] | None = None) -> int:
+    """:func:`main`, with what the library raises on purpose as one line on stderr."""
     try:
-        sys.exit(main())
+        return main(words)
     except (ToolGymError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(2 if isinstance(error, ConfigError) else 1)
+        return 2 if isinstance(error, ConfigError) else 1
     except KeyboardInterrupt:
-        sys.exit(130)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(run())

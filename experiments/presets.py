@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from agents.config import Config
@@ -12,71 +12,237 @@ from tool_gym.errors import ConfigError
 
 _OWN = ("run.seed", "run.name", "run.runs_dir")
 
+Grid = Mapping[str, Sequence[Any]]
+
 
 @dataclass(frozen=True)
-class Preset:
-    """A grid.
+class Part:
+    """A grid and its seeds: the arms are the product of the fields' values."""
 
-    Attributes:
-        purpose: what it is for, one line.
-        grid: dotted fields and the values they take; the arms are their product.
-        seeds: seeds of every arm.
-    """
-
-    purpose: str
-    grid: Mapping[str, Sequence[Any]]
+    grid: Grid
     seeds: range
 
 
+@dataclass(frozen=True)
+class Preset:
+    """What a sweep runs.
+
+    Attributes:
+        purpose: what it is for, one line.
+        parts: grids, each with its seeds; a run that stands in two is run once.
+        settings: changes to the default configuration, the same in all arms.
+    """
+
+    purpose: str
+    parts: tuple[Part, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+_RULES = ("stratified", "roc", "grpo", "grpo_2g", "shortest", "roc_policy")
+_PAIR = ("stratified", "roc")
+_TUNING = range(1000, 1003)
+
+# The default mixture without its slips: the policy starts without errors of its own (SCIENCE: the smallest model's
+# last row), and with a tenth that says two answers, which is what the format penalty is for.
+_NO_SLIPS = {"clean": 0.08, "confused": 0.72, "guess": 0.20}
+_DOUBLE_ANSWERS = {
+    "clean": 0.05,
+    "confused": 0.50,
+    "slip_then_fix": 0.15,
+    "slip_then_guess": 0.05,
+    "guess": 0.20,
+    "double_answer": 0.05,
+}
+
+
+def _frozen(answers: int, rules: Sequence[str], correlations: Sequence[float], seeds: range) -> Part:
+    grid = {"env.answers": (answers,), "noise.correlation": tuple(correlations), "algo.selector": tuple(rules)}
+    return Part(grid, seeds)
+
+
 PRESETS: dict[str, Preset] = {
+    "quick": Preset(
+        "the question in a quarter of an hour: does roc's filter help, where faults follow the reasoning or not?",
+        (_frozen(10, _PAIR, (0.0, 0.9), range(3)),),
+    ),
     "regime": Preset(
-        "does the selection of rollouts matter, and where faults fall? the default regime and three beside it",
-        {
-            "env.answers": (10, 2),
-            "noise.correlation": (0.9, 0.0),
-            "algo.selector": ("grpo", "stratified", "roc"),
-        },
-        range(5),
+        "does the selection of rollouts matter, and where faults fall? a first look, five pairs",
+        (
+            Part(
+                {
+                    "env.answers": (10, 2),
+                    "noise.correlation": (0.9, 0.0),
+                    "algo.selector": ("grpo", "stratified", "roc"),
+                },
+                range(5),
+            ),
+        ),
+    ),
+    "correlated-vs-iid": Preset(
+        "the headline: correlated against independent faults, every control, much luck and little",
+        (
+            _frozen(10, _RULES, (0.0, 0.9), range(20)),
+            _frozen(10, _PAIR, (0.5,), range(20)),
+            _frozen(2, _RULES, (0.0, 0.9), range(10)),
+            _frozen(2, _PAIR, (0.5,), range(10)),
+        ),
+    ),
+    "running-reference": Preset(
+        "faults that stay as frequent while the reasoning improves",
+        (
+            Part(
+                {
+                    "env.answers": (10,),
+                    "noise.reference": ("running",),
+                    "noise.correlation": (0.9,),
+                    "algo.selector": _PAIR,
+                },
+                range(20),
+            ),
+        ),
+    ),
+    "toy-corner": Preset(
+        "a policy that makes no errors of its own: the corner in which a toy found nothing",
+        (_frozen(10, _PAIR, (0.0, 0.9), range(8)),),
+        {"sft.mixture": _NO_SLIPS},
+    ),
+    "selectors": Preset(
+        "all rules side by side, one demonstration in twenty with two answers",
+        (
+            _frozen(
+                10,
+                (
+                    *("stratified", "roc", "roc_paper", "roc_error", "roc_format", "roc_policy", "grpo", "grpo_2g"),
+                    *("grpo_2p", "random", "max_variance", "shortest", "void_turn", "penalty", "anti_roc", "oracle"),
+                ),
+                (0.0, 0.9),
+                range(8),
+            ),
+        ),
+        {"sft.mixture": _DOUBLE_ANSWERS},
+    ),
+    "switch": Preset(
+        "compounding: does the lead of a quarter under one rule persist, grow or decay under the other?",
+        (
+            Part(
+                {
+                    "env.answers": (10,),
+                    "noise.correlation": (0.0, 0.9),
+                    "algo.selector": _PAIR,
+                    "algo.switch_to": (None, *_PAIR),
+                },
+                range(20),
+            ),
+        ),
+    ),
+    "robustness": Preset(
+        "half and twice the learning rate, other normalisations of the loss, refill of dropped groups",
+        tuple(
+            Part(
+                {"env.answers": (10,), "noise.correlation": (0.0, 0.9), "algo.selector": _PAIR, name: values},
+                range(8),
+            )
+            for name, values in (
+                ("algo.learning_rate", (3e-5, 1.2e-4)),
+                ("algo.normalisation", ("sequence", "constant")),
+                ("algo.refill", (True,)),
+            )
+        ),
+    ),
+    "noise-map": Preset(
+        "where on the map of fault rates and correlations does selection matter?",
+        (
+            Part(
+                {
+                    "env.answers": (10, 2),
+                    "noise.rate": (0.1, 0.3, 0.5),
+                    "noise.correlation": (0.0, 0.9),
+                    "algo.selector": _PAIR,
+                },
+                range(8),
+            ),
+        ),
     ),
     "tune": Preset(
         "choose the learning rate for all arms: on grpo alone, on seeds that no report uses",
-        {
-            "env.answers": (10,),
-            "algo.selector": ("grpo",),
-            "algo.learning_rate": (3e-5, 6e-5, 1.2e-4),
-        },
-        range(1000, 1003),
+        (
+            Part(
+                {"env.answers": (10,), "algo.selector": ("grpo",), "algo.learning_rate": (3e-5, 6e-5, 1.2e-4)}, _TUNING
+            ),
+        ),
+    ),
+    "tune-penalty": Preset(
+        "choose the weight of the `penalty` rule, on seeds that no report uses",
+        (
+            Part(
+                {
+                    "env.answers": (10,),
+                    "noise.correlation": (0.0, 0.9),
+                    "algo.selector": ("penalty",),
+                    "algo.penalty_weight": (0.1, 0.25, 0.5, 1.0),
+                },
+                _TUNING,
+            ),
+        ),
     ),
     "cold-start": Preset(
         "compare cold starts by the policy that they leave: no update, seeds that no report uses",
-        {
-            "run.steps": (0,),
-            "sft.learning_rate": (2e-3, 3e-3),
-            "sft.batch": (64, 128),
-            "sft.steps": (225, 450),
-        },
-        range(1000, 1002),
+        (
+            Part(
+                {
+                    "run.steps": (0,),
+                    "sft.learning_rate": (2e-3, 3e-3),
+                    "sft.batch": (64, 128),
+                    "sft.steps": (225, 450),
+                },
+                range(1000, 1002),
+            ),
+        ),
     ),
 }
 
 
-def expand(grid: Mapping[str, Sequence[Any]], seeds: Sequence[int], base: Config) -> list[tuple[str, Config]]:
-    """The runs of a grid, with their names; all arms of a seed stand together, so that pairs finish together.
+def expand(
+    preset: Preset, base: Config, *, grid: Grid | None = None, seeds: Sequence[int] = ()
+) -> list[tuple[str, Config]]:
+    """The runs of a preset, with their names; all arms of a seed stand together, so that pairs finish together.
+
+    Args:
+        preset: what to run.
+        base: the configuration that everything else changes.
+        grid: fields that replace or extend those of every part.
+        seeds: in place of the parts'.
 
     Raises ConfigError, before anything is run, for a field or value that is not allowed.
     """
-    for name in grid:
+    found: dict[tuple[int, int], list[tuple[str, Config]]] = {}
+    names: set[str] = set()
+    for number, part in enumerate(preset.parts):
+        fields = {**part.grid, **(grid or {})}
+        _check(fields, seeds or part.seeds)
+        for order, seed in enumerate(seeds or part.seeds):
+            for values in itertools.product(*fields.values()):
+                changes = dict(zip(fields, values, strict=True))
+                if changes.get("algo.switch_to") == changes.get("algo.selector", base.algo.selector):
+                    continue  # a switch to the rule itself is no switch
+                name = _name(changes, seed)
+                if name not in names:
+                    names.add(name)
+                    run = base.replace(**changes, **{"run.seed": seed, "run.name": name})
+                    found.setdefault((order, number), []).append((name, run))
+    return [run for key in sorted(found) for run in found[key]]
+
+
+def _check(fields: Grid, seeds: Sequence[int]) -> None:
+    for name in fields:
         if name in _OWN:
             raise ConfigError("grid", name, "other fields: the sweep sets this one itself (--seeds, --out)")
-    for name, values in {"seeds": seeds, **grid}.items():
+    for name, values in {"seeds": seeds, **fields}.items():
         if not values or len({repr(value) for value in values}) < len(values):
             raise ConfigError(name, list(values), "at least one value, each once")
-    runs = []
-    for seed in seeds:
-        for values in itertools.product(*grid.values()):
-            changes = dict(zip(grid, values, strict=True))
-            parts = [f"{field.rpartition('.')[2]}={value}" for field, value in changes.items()]
-            # The name is a folder's, so without the slash of an environment's id.
-            name = ",".join([*parts, f"seed={seed}"]).replace("/", "_")
-            runs.append((name, base.replace(**changes, **{"run.seed": seed, "run.name": name})))
-    return runs
+
+
+def _name(changes: Mapping[str, Any], seed: int) -> str:
+    """A folder's name, so without the slash of an environment's id."""
+    parts = [f"{name.rpartition('.')[2]}={value}" for name, value in changes.items() if value is not None]
+    return ",".join([*parts, f"seed={seed}"]).replace("/", "_")

@@ -1,42 +1,52 @@
-"""A grid of runs over seeds, in local processes of one thread; finished runs are skipped, interrupted ones resumed."""
+"""A grid of runs over seeds: what a store has is skipped, what was interrupted is resumed, what failed is named."""
 
 from __future__ import annotations
 
 import ast
-import ctypes
 import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import tyro
 from rich.console import Console
 
 from agents import runs
 from agents.config import Config
 from agents.setup import Setup
+from experiments import store
+from experiments.executors import Job, Outcome, run_local, run_ray
 from experiments.presets import PRESETS, expand
 from tool_gym.errors import ConfigError
 
-_PR_SET_PDEATHSIG = 1
-_ROOT = Path(__file__).resolve().parent.parent
+TABLE = "results.parquet"
+SECONDS_PER_UPDATE = 0.6
+"""Of one core at the default, evaluations included, where no finished run tells: docs/PERFORMANCE.md."""
 
 
 @dataclass(frozen=True)
 class SweepConfig:
     """Run a grid."""
 
-    preset: Annotated[str, tyro.conf.Positional] = "regime"
-    """Name of the grid; see experiments/presets.py."""
+    preset: Annotated[str, tyro.conf.Positional] = "quick"
+    """Name of the grid; `--list` shows all."""
+    list: bool = False
+    """Show the presets, what each is for, its number of runs and its time, and stop."""
     out: Path = Path("sweeps")
     """The runs go to a folder below this, named after the preset."""
+    store: Path | None = None
+    """Where finished runs are kept, a small file each; they are not run again. None: `store` in the preset's folder."""
+    executor: str = "local"
+    """`local`: processes of one thread on this machine; `ray`: tasks on a Ray cluster."""
+    address: str = "auto"
+    """Of the Ray cluster."""
     processes: int = 0
-    """Runs at a time, one thread each. 0: as many as there are cores."""
+    """Runs at a time on this machine. 0: as many as there are cores."""
+    shard: str = "1/1"
+    """`i/n`: every n-th run from the i-th on, so that n machines share a sweep; then merge the stores by copying."""
     seeds: tuple[int, ...] = ()
     """Seeds in place of the preset's."""
     set: dict[str, str] = field(default_factory=dict)
@@ -44,42 +54,61 @@ class SweepConfig:
     grid: dict[str, str] = field(default_factory=dict)
     """Fields with comma-separated values that replace or extend the grid: `--grid noise.rate .1,.3`."""
     dry_run: bool = False
-    """Print the runs and stop."""
+    """Print the runs that are missing and the time they should take, and stop."""
+
+    @property
+    def folder(self) -> Path:
+        return self.out / self.preset
+
+    @property
+    def kept(self) -> Path:
+        return self.folder / "store" if self.store is None else self.store
 
 
 def sweep(config: SweepConfig, console: Console) -> int:
-    """Run what is not finished; returns the exit status: 1 if a run failed, each named with its log."""
+    """Run what is missing, then write the table; returns the exit status: 1 if a run failed. Each is named."""
+    if config.list:
+        _list(config, console)
+        return 0
     planned = plan(config)
-    folder = config.out / config.preset
-    todo = [(name, run) for name, run in planned if not finished(folder / name, run)]
-    done = len(planned) - len(todo)
-    console.print(f"{config.preset}: {len(planned)} runs, {done} finished, in {folder}", highlight=False)
+    todo = [Job(name, run) for name, run in planned if not _kept(config, name, run)]
+    processes = config.processes or os.cpu_count() or 1
+    left = sum(map(seconds, todo, [config.kept] * len(todo))) / processes
+    there = f"{len(planned)} runs, {len(planned) - len(todo)} finished, in {config.kept}"
+    console.print(f"{config.preset}: {there}; about {_time(left)} left on {processes} cores", highlight=False)
     if config.dry_run:
         for name, _ in todo:
             console.print(name, markup=False, highlight=False)
         return 0
-    folder.mkdir(parents=True, exist_ok=True)
-    failed = _run_all(todo, folder, config.processes or os.cpu_count() or 1, console)
-    for name, log in failed:
-        console.print(f"failed: {name}, see {log}", style="red", markup=False, highlight=False)
+    failed = _run(todo, config, processes, console)
+    found = [store.path_of(config.kept, run) for _, run in planned]
+    table = config.kept / TABLE
+    if done := [store.unpack(path.read_bytes(), str(path)) for path in found if path.exists()]:
+        store.write_table(done, table)
+        console.print(f"table of {len(done)} runs: {table}", markup=False, highlight=False, soft_wrap=True)
+    for job, log in failed:
+        console.print(f"failed: {job.name}, see {log}", style="red", markup=False, highlight=False, soft_wrap=True)
     return 1 if failed else 0
 
 
 def plan(config: SweepConfig) -> list[tuple[str, Config]]:
-    """All runs of a sweep, checked. Raises ConfigError for an unknown preset, field or value."""
+    """All runs of a sweep's shard, checked. Raises ConfigError for an unknown preset, field or value."""
     if config.preset not in PRESETS:
         raise ConfigError("preset", config.preset, ", ".join(PRESETS))
     if config.processes < 0:
         raise ConfigError("processes", config.processes, "0 or more")
-    preset = PRESETS[config.preset]
-    grid: dict[str, Sequence[Any]] = dict(preset.grid)
-    grid |= {name: _values(text) for name, text in config.grid.items()}
+    if config.executor not in ("local", "ray"):
+        raise ConfigError("executor", config.executor, "local, ray")
+    first, every = _shard(config.shard)
     settings = {name: _value(text) for name, text in config.set.items()}
     for name in ("run.seed", "run.name", "run.runs_dir"):
         if name in settings:
             raise ConfigError("set", name, "other fields: the sweep sets this one itself (--seeds, --out)")
-    base = Config().replace(**settings, **{"run.runs_dir": str(config.out / config.preset)})
-    planned = expand(grid, config.seeds or preset.seeds, base)
+    preset = PRESETS[config.preset]
+    base = Config().replace(**{**preset.settings, **settings, "run.runs_dir": str(config.folder)})
+    base = base.replace(**{"run.keep_checkpoints": 1})
+    grid = {name: _values(text) for name, text in config.grid.items()}
+    planned = expand(preset, base, grid=grid, seeds=config.seeds)
     checked = set()
     for _, run in planned:
         # What Setup checks depends on these alone; a run must not find it out in the middle of the night.
@@ -87,17 +116,96 @@ def plan(config: SweepConfig) -> list[tuple[str, Config]]:
         if asked not in checked:
             checked.add(asked)
             Setup.open(run).close()
-    return planned
+    return planned[first::every]
 
 
-def finished(folder: Path, config: Config) -> bool:
-    """Whether the run is there and whole. Raises ConfigError where the folder holds a run of another configuration."""
+def _shard(text: str) -> tuple[int, int]:
+    """First run and stride of ``i/n``."""
+    number, slash, count = text.partition("/")
+    if not (slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise ConfigError("shard", text, "i/n with i from 1 to n")
+    return int(number) - 1, int(count)
+
+
+def _kept(config: SweepConfig, name: str, run: Config) -> bool:
+    """Whether the store has the run; one that finished without having been kept is put there now.
+
+    Raises ConfigError where the run's folder holds one of another configuration.
+    """
+    folder = config.folder / name
+    if store.path_of(config.kept, run).exists():
+        return True
     if not runs.has_config(folder):
         return False
     # The sweep's folder may be named in another way, or have moved.
-    if runs.read_config(folder).replace(**{"run.runs_dir": config.run.runs_dir}) != config:
+    if store.identity(runs.read_config(folder)) != store.identity(run):
         raise ConfigError("out", str(folder), "a folder for these runs: one of another configuration is there")
-    return runs.finished(folder)
+    if not runs.finished(folder):
+        return False
+    store.put(config.kept, store.pack(store.read_folder(folder)), run)
+    return True
+
+
+def _run(todo: Sequence[Job], config: SweepConfig, processes: int, console: Console) -> list[tuple[Job, Path]]:
+    """Run the jobs, keep what finishes, and say how far it is; what failed, with its log."""
+    failed: list[tuple[Job, Path]] = []
+    started, done = time.monotonic(), 0
+
+    def on_outcome(outcome: Outcome) -> None:
+        nonlocal done
+        done += 1
+        if outcome.packed is None:
+            failed.append((outcome.job, outcome.log))
+        else:
+            store.put(config.kept, outcome.packed, outcome.job.config)
+        left = (time.monotonic() - started) / done * (len(todo) - done)
+        status = "done" if outcome.packed is not None else "FAILED"
+        text = f"[{done}/{len(todo)}] {status}  {outcome.job.name}  about {_time(left)} left"
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    if todo and config.executor == "ray":
+        run_ray(todo, on_outcome, address=config.address)
+    elif todo:
+        run_local(todo, on_outcome, processes=processes)
+    return failed
+
+
+def seconds(job: Job, kept: Path) -> float:
+    """What a run should take of one core: as finished runs took, scaled by updates and rollouts, else a guess."""
+    rate = _measured(kept)
+    size = job.config.run.steps * job.config.algo.prompts * job.config.algo.group_size
+    default = Config()
+    whole = default.algo.prompts * default.algo.group_size
+    return rate * size / whole
+
+
+_rates: dict[Path, float] = {}
+
+
+def _measured(kept: Path) -> float:
+    """Seconds per default-sized update of up to eight runs of a store."""
+    if kept not in _rates:
+        found = []
+        for path in sorted(kept.glob("*.json.gz"))[:8]:
+            run = store.unpack(path.read_bytes(), str(path))
+            rollouts = run.config.algo.prompts * run.config.algo.group_size
+            whole = Config().algo.prompts * Config().algo.group_size
+            found.append(float(np.nanmean(run.columns["step_time"])) * whole / rollouts)
+        _rates[kept] = float(np.median(found)) if found else SECONDS_PER_UPDATE
+    return _rates[kept]
+
+
+def _list(config: SweepConfig, console: Console) -> None:
+    processes = config.processes or os.cpu_count() or 1
+    for name, preset in PRESETS.items():
+        planned = expand(preset, Config().replace(**preset.settings))
+        total = sum(seconds(Job(n, run), config.kept) for n, run in planned) / processes
+        line = f"{name}: {preset.purpose} ({len(planned)} runs, about {_time(total)} on {processes} cores)"
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} h" if seconds >= 5400 else f"{seconds / 60:.0f} min"
 
 
 def _values(text: str) -> list[Any]:
@@ -114,68 +222,3 @@ def _value(text: str) -> Any:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return text
-
-
-def _command(folder: Path, config: Config) -> list[str]:
-    """The command of a run: from its start, or to go on with it."""
-    train = [sys.executable, str(_ROOT / "train.py")]
-    if runs.has_config(folder):
-        return [*train, "--resume", str(folder)]
-    if folder.exists():
-        # Interrupted before it had written a word; rmdir refuses a folder that holds anything.
-        folder.rmdir()
-    return [*train, *config.arguments()]
-
-
-def _die_with_the_sweep() -> None:
-    """In a run's process, before its program starts: a sweep that is killed leaves no run behind (Linux)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def _stop(number: int, _: object) -> None:
-    raise SystemExit(128 + number)
-
-
-def _run_all(
-    todo: Sequence[tuple[str, Config]], folder: Path, processes: int, console: Console
-) -> list[tuple[str, Path]]:
-    """Run all, ``processes`` at a time; returns name and log of those that failed."""
-    waiting, running = list(todo), dict[str, tuple[subprocess.Popen[bytes], Path]]()
-    failed: list[tuple[str, Path]] = []
-    started, done = time.monotonic(), 0
-    before = signal.signal(signal.SIGTERM, _stop)
-    try:
-        while waiting or running:
-            while waiting and len(running) < processes:
-                name, config = waiting.pop(0)
-                log = folder / f"{name}.log"
-                with log.open("ab") as file:
-                    command = _command(folder / name, config)
-                    process = subprocess.Popen(
-                        command,
-                        stdout=file,
-                        stderr=file,
-                        stdin=subprocess.DEVNULL,
-                        preexec_fn=_die_with_the_sweep,
-                    )
-                running[name] = process, log
-            time.sleep(0.2)
-            for name, (process, log) in list(running.items()):
-                if process.poll() is None:
-                    continue
-                del running[name]
-                done += 1
-                if process.returncode:
-                    failed.append((name, log))
-                left = (time.monotonic() - started) / done * (len(todo) - done)
-                status = "done" if not process.returncode else f"FAILED ({process.returncode})"
-                text = f"[{done}/{len(todo)}] {status}  {name}  about {left / 60:.0f} min left"
-                console.print(text, markup=False, highlight=False, soft_wrap=True)
-    finally:
-        for process, _ in running.values():
-            process.terminate()
-        for process, _ in running.values():
-            process.wait()
-        signal.signal(signal.SIGTERM, before)
-    return failed

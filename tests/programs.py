@@ -37,7 +37,7 @@ int
     max(<int>, <int>); max(<strs>, key=len, default=<int>); min(<ints>, default=<int>); max(<ints>, key=<function>);
     sum(x for x in <ints>); <ints>[<small>]; <range>[<small>]; <bytes>[<small>]; <ints>.index(<int>);
     <ints>.count(<int>); <tuple>.index(<int>); <str>.count(<str>); <str>.find(<str>); <str>.rfind(<str>, <small>);
-    <str>.index(<str>); ord(<str>); hash(<int>); <int>.bit_length(); (<int>).bit_count(); (<int>).numerator;
+    <str>.index(<str>); ord(<str>); max(hash(<int>), 0) * 0; <int>.bit_length(); (<int>).bit_count(); (<int>).numerator;
     <function>(<int>); operator.add(<int>, <int>); math.gcd(<int>, <int>); math.factorial(<small>);
     math.comb(<small>, <small>); math.isqrt(<int>); math.lcm(<int>, <int>); math.floor(<float>); math.ceil(<float>);
     math.trunc(<float>); math.prod(<ints>); math.perm(<small>); functools.reduce(lambda a, b: a * b, <ints>, <int>);
@@ -46,7 +46,7 @@ int
     <range>.count(<int>); <counter>['a']; <dict>.get(<str>, <int>); <dict>['a']; <counter>.total(); <deque>[<small>];
     statistics.mode(<ints>); next(<iter>); next(<iter>, <int>); <default>['a']; <frac>.numerator;
     divmod(<int>, <int>)[<small>]; ord(<bytes>[:1]); next(iter(<ints>)); <ints>.pop(); <ints>.pop(<small>);
-    hash(<tuple>) * 0; int.bit_length(<int>); int(<str>, base=<small>); statistics.median_low(<ints>);
+    hash(<int>) == max(hash(<int>), 0) * 0; int.bit_length(<int>); int(<str>, base=<small>); statistics.median_low(<ints>);
     <dict>.pop('a', <int>); <str>.rindex(<str>); len(<frozenset>);
 small
     0; 1; 2; 3; -1; 4;
@@ -508,7 +508,7 @@ class Writer:
             return [f"{both}{target} = {self.fill(value)}", f"show(lambda: ({left}, {right}))"]
         self.bind(name, kind)
         if form == 7:
-            return [self.pick([f"{name}: {kind} = {source}", f"print(({name} := {self.shown('any')}) is not None)"])]
+            return [self.pick([f"{name}: int = {source}", f"print(({name} := {self.shown('any')}) is not None)"])]
         return [f"{name} = {source}"]
 
     def change(self, depth: int) -> list[str]:
@@ -685,8 +685,7 @@ class Writer:
         drive = [
             f"list(itertools.islice({name}(), 9))",
             f"[*{name}()]",
-            f"sum({name}())",
-            f"dict(zip('abc', {name}()))",
+            f"len([*{name}()])",
             f"g.send({self.expression('any')})",
             "next(g)",
             "g.throw(ValueError)",
@@ -848,7 +847,7 @@ type(o); type(o).__name__; issubclass(type(o), CLASS); o is o; max(o, CLASS(3));
 o.v = <any>; o.p = <any>; o.v += <int>; o.n += 1; CLASS.n += 1; del o.v; o[<small>] = <any>; del o[<small>]; o[1:2] = <ints>; o[0] += 1; setattr(o, 'v', <any>)
 '%s' % o; '%d' % o; '%s %r' % (o, o); '{} {!r}'.format(o, o); print(o, [o]); dict(zip(o, <ints>)); a, *b = o; list(map(o, <ints>)); list(zip(o, <ints>))
 o and <any>; o or <any>; 1 if o else 2; o < 3 < o; tuple(o); [*o]; json.dumps(o); copy.copy(o); copy.deepcopy([o, o]); next(o); next(iter(o), 0)
-o - 1; bytes(o); <str> * o; hash(o); callable(o); enumerate(o); list(enumerate(o)); any(o); min(o); functools.reduce(operator.add, o); '%x' % o; o()
+o - 1; bytes(o); <str> * o; hash(o) and 1; callable(o); enumerate(o); list(enumerate(o)); any(o); min(o); functools.reduce(operator.add, o); '%x' % o; o()
 raise o; raise CLASS(3); hex(o); o.args; int(o) + 1; complex(o); <list> + o; o += <any>; o *= 2; o |= <any>; <dict>[o]; operator.neg(o); math.floor(o); chr(o)
     """.replace("\n", "; ").split("; ")
     if use.strip()
@@ -874,3 +873,301 @@ def programs(draw: Draw) -> str:
     body = writer.block(2, 5)
     text = "\n".join(body)
     return "\n".join([*PRELUDE, *body]) + "\n" if "show(" in text or "twice" in text else text + "\n"
+
+
+# ------------------------------------------------------------------ hostile programs
+
+HOSTILE_PRELUDE = [
+    *("def tree(leaf, n=40):", "    for _ in range(n):", "        leaf = [leaf, leaf]", "    return leaf"),
+    *("def twin(leaf, n=40):", "    for _ in range(n):", "        leaf = (leaf, leaf)", "    return leaf"),
+    *("def nest(leaf, n=400):", "    for _ in range(n):", "        leaf = [leaf]", "    return leaf"),
+    *("def ring(x):", "    x.append(x)", "    return x", "def knot():", "    d = {}", "    d[0] = d", "    return d"),
+    *("def endless():", "    while True:", "        yield 0", "M = 2**61 - 1"),
+    *("def stuck():", "    try:", "        yield 1", "    finally:", "        while True:", "            yield 2"),
+]
+BIG: dict[str, str] = {
+    "int": "1 << 200000; 10**4000; -(1 << 100000); M; (1 << 261000) - 1",
+    "small": "10**6; 10**9; -10**9; 3000; 1 << 70; 2",
+    "float": "1e308; float('nan'); 5e-324",
+    "str": "'a' * 3000000; 'ab ' * 100000; '\u00e9' * 999999; '(' * 5000; '1' * 4000; '%s' * 10000; '{}' * 9999; ' ' * 10**6",
+    "bytes": "b'a' * 3000000; bytes(10**6); b'12' * 2000",
+    "ints": "[0] * 500000; list(range(99999)); [i * M for i in range(900)]; [1 << 99999] * 999; [10**400] * 9999",
+    "floats": "[0.5] * 300000; [1e308, -1e308] * 1000; [float('nan')] * 9999",
+    "strs": "['a' * 1000] * 10000; ['ab'] * 300000; [str(i) for i in range(9999)]; ['x' * 10**6]",
+    "list": "tree(0); nest(0); ring([]); [[0] * 1000] * 1000; ring(ring([])); [twin(0)]; [knot()]; [range(10**9)] * 9999",
+    "tuple": "twin(0); (0,) * 500000; (ring([]),); twin('a' * 999); twin(1 << 9999); (twin(()), 1)",
+    "pairs": "[(0, 0)] * 99999; [(i * M, 0) for i in range(900)]; [(twin(0), 1)]; [(0, tree(0))] * 9",
+    "dict": "{i: i for i in range(99999)}; {i * M: 0 for i in range(900)}; {0: twin(0)}; knot(); {'a': 'x' * 10**6}; {0: tree(0)}",
+    "set": "set(range(200000)); {i * M for i in range(900)}; {frozenset(range(99999))}; {(i * M, 0) for i in range(500)}",
+    "frozenset": "frozenset(range(99999)); frozenset([i * M for i in range(900)]); frozenset([frozenset(range(9999))])",
+    "range": "range(10**9); range(10**30); range(-10**9, 10**9, 3); range(1 << 62)",
+    "counter": "collections.Counter(range(99999)); collections.Counter({0: 10**9}); collections.Counter({'a': 1 << 99999})",
+    "deque": "collections.deque(range(99999)); collections.deque([0] * 99999, 10**5); collections.deque([twin(0)])",
+    "default": "collections.defaultdict(list, {i: i for i in range(9999)}); collections.defaultdict(endless)",
+    "ordered": "collections.OrderedDict.fromkeys(range(99999)); collections.OrderedDict([(0, twin(0))])",
+    "frac": "fractions.Fraction((1 << 99999) + 1, 3**1000); fractions.Fraction(1, (1 << 200000) - 1)",
+    "complex": "complex(1e308, 1e308)",
+    "iter": (
+        "itertools.count(); itertools.cycle('ab'); itertools.repeat(0); endless(); iter(int, 1); stuck(); map(abs, endless()); "
+        "itertools.product(range(99), repeat=5); itertools.permutations(range(30)); zip(endless(), itertools.count())"
+    ),
+    "function": "lambda x: [x] * 99999; lambda x: 1 / 0; lambda x: Evil(); str; lambda x: tree(x); lambda x: x * 9999; hash",
+    "pattern": "'(a+)+$'; '(a|aa)*b'; '(.*)*x'; 'a' * 9999; '(?:a?){30}a{30}'; '((a*)*)*'; '(' * 90 + ')' * 90; '(.+?)+?y'",
+    "spec": "'9' * 9; '>1000000'; '.99999f'; ',.99999f'; '0999999999d'; '\u00e9^9999999'",
+    "percent": "'%999999999d'; '%.9999999f'; '%*d'; '%s' * 999; '%99999s' * 99; '%(a)999999s'",
+    "braces": "'{:>99999999}'; '{0}' * 9999; '{:{}}'; '{!r:99999}'",
+    "type": "Evil; type(Evil()); object",
+    "error": "MemoryError; RecursionError; KeyboardInterrupt; GeneratorExit; SystemExit; StopIteration; Evil",
+}
+"""Source of large, deep, endless and self-containing values, by kind; none costs more than a third of the budget."""
+EVIL = r"""
+def __eq__(self, o):
+    return self == o
+;def __eq__(self, o):
+    return [0] * 99999
+;def __hash__(self):
+    return <small>
+;def __hash__(self):
+    return 1 << 99999
+;def __len__(self):
+    return <small>
+;def __getitem__(self, i):
+    return i
+;def __iter__(self):
+    return self
+def __next__(self):
+    return self
+;def __iter__(self):
+    return endless()
+;def __repr__(self):
+    return repr(self)
+;def __repr__(self):
+    return 'a' * 10**6
+;def __str__(self):
+    return str([self, self])
+;def __str__(self):
+    raise <error>
+;def __lt__(self, o):
+    return random.random() < 0.5
+;def __add__(self, o):
+    return [self] * 9999
+def __radd__(self, o):
+    return self
+;def __bool__(self):
+    return <any>
+;def __index__(self):
+    return 1 << 99999
+;def __contains__(self, x):
+    return x in self
+;def __call__(self, *a, **k):
+    return self(*a, **k)
+;def __int__(self):
+    return <int>
+;def __float__(self):
+    raise RecursionError
+;def __round__(self, n=0):
+    return tree(0)
+;def __mul__(self, o):
+    return self * o
+;@property
+def v(self):
+    return self.v
+;def __iadd__(self, o):
+    while True:
+        pass
+;def __init__(self, *a):
+    self.args = <list>
+;n = <dict>
+;def __reversed__(self):
+    return itertools.count()
+;def __abs__(self):
+    return Evil() + abs(self)
+;def __setitem__(self, k, x):
+    self[x] = k
+""".split("\n;")
+"""Members of the class ``Evil``."""
+SHAPES = r"""
+while True:
+    <line>
+;while True:
+    try:
+        <line>
+    except <catch>:
+        pass
+;<line>
+<line>
+;for x in <iter>:
+    try:
+        <line>
+    finally:
+        continue
+;def f(n):
+    try:
+        <line>
+    finally:
+        f(n + 1)
+f(0)
+;def f(n=0):
+    <line>
+    return f(n + 1)
+try:
+    f()
+except <catch>:
+    f()
+;x = [<line> for a in itertools.count() for b in <list>]
+;def g():
+    try:
+        yield <any>
+    finally:
+        while True:
+            <line>
+keep = g()
+next(keep)
+;x = []
+while True:
+    x = <wrap>
+;x = []
+while True:
+    x = <wrap>
+    <line>
+;raise ValueError(<any>, <any>)
+;print(<any>)
+raise Evil(<any>)
+;while True:
+    print(<any>)
+;a, *b = <iter>
+;<damage>
+<line>
+;class B(Evil):
+    def m(self):
+        return super().m()
+<line>
+;try:
+    try:
+        <line>
+    finally:
+        raise <error>
+except <catch>:
+    while True:
+        <line>
+;sorted(<list>, key=lambda x: <line>)
+;x = functools.reduce(lambda a, b: <line>, itertools.count())
+;@functools.lru_cache(None)
+def f(n):
+    return [n] * 999, f(n + 1)
+f(0)
+""".split("\n;")
+"""Forms of hostile programs: ``<line>`` is an expression to do harm with."""
+WRAPS = (
+    "[x]; (x,); {0: x}; [x, x]; (x, x); slice(x); (lambda: x); functools.partial(len, x); map(abs, x); iter([x]); property(x); "
+    "(y for y in x); collections.deque([x]); frozenset([x]) if x else frozenset(); enumerate(x); zip(x, x); x.append; Evil(x); "
+    "itertools.chain(x, x); {**{1: x}}; [*x, 0]; str(x); collections.defaultdict(list, {0: x}); copy.copy([x]); classmethod(x); "
+    "ValueError(x); itertools.islice(x, 5); f'{x}'; reversed([x]); itertools.accumulate(x); filter(None, x); list[int] | type(x)"
+).split("; ")
+"""Ways to put a value into another one, again and again."""
+DAMAGE = (
+    "type(object()).leak = 1; string.Template.delimiter = '#'; math.pi = 3; len = print; int.real = 5; random.seed(7); del print; "
+    "setattr(collections.Counter, 'x', 1); Evil.n = Evil; ValueError.args = (); collections.deque.x = 1; print = None; json = 5; "
+    "functools.reduce = 1; type(print).x = 1; type(lambda: 0).x = 1; type(endless()).x = 1; setattr(super, 'x', 1); str.upper = 1; "
+    "string.ascii_letters = ''; property.x = 1; type(math).x = 1; fractions.Fraction.numerator = 1; collections.abc = 1"
+).split("; ")
+"""Attempts to change what the next call sees."""
+
+
+def _hostile_expression(writer: Writer) -> str:
+    kind = writer.pick([*ANY, "set", "frozenset", "iter", "iter", "object"])
+    if kind == "object":
+        use = writer.fill(writer.pick([use for use in USES if not re.search(r" [+*|]?= |^del |^raise ", use)]))
+        return use.replace("CLASS", "Evil")
+    if writer.chance(5):
+        owners = [name for name in MUTATIONS if writer.scope.get(name)]
+        if owners:
+            owner = writer.pick(owners)
+            call = writer.fill(writer.pick(MUTATIONS[owner].split("; ")))
+            return f"{writer.pick(writer.scope[owner])}.{call}"
+    return writer.expression(kind, 2)
+
+
+@st.composite
+def hostile_programs(draw: Draw) -> str:
+    """Programs that mix large values, endless iterators, evil special methods and handlers that catch everything."""
+    writer = Writer(draw, names_first=True)
+    for kind in BIG:
+        writer.bind(f"big_{kind}", kind)
+    writer.bind("o", "object")
+    writer.bind("o", "list")
+    places: dict[str, Callable[[], str]] = {
+        "<line>": lambda: _hostile_expression(writer),
+        "<catch>": lambda: writer.pick(["BaseException", "Exception", "(ValueError, TypeError)", "RecursionError"]),
+        "<wrap>": lambda: writer.pick(WRAPS),
+        "<damage>": lambda: writer.pick(DAMAGE),
+    }
+    shape = writer.pick(SHAPES).strip("\n")
+    shape = re.sub("<(line|catch|wrap|damage)>", lambda place: places[place[0]](), shape)
+    shape = writer.fill(shape)
+    evil = ["class Evil(Exception):" if writer.chance(4) else "class Evil:", "    n = 0"]
+    for _ in range(writer.below(4)):
+        evil += indented(writer.fill(writer.pick(EVIL), 0).strip("\n").splitlines())
+    used = [kind for kind in BIG if f"big_{kind}" in shape + "\n".join(evil)]
+    values = [f"big_{kind} = {writer.pick(BIG[kind].split('; '))}" for kind in used]
+    return "\n".join([*HOSTILE_PRELUDE, *evil, "o = Evil()", *values, shape]) + "\n"
+
+
+# ------------------------------------------------------------------ text that is hardly a program
+
+BOMBS = (
+    (
+        "( ; [ ; { ; - ; not ; lambda: ; ~ ; *; **; f'{ ; 'a' ; 1+ ; 1, ; a. ; x[ ; f( ; a if b else ; a and ; await ; yield ; (x:= ; "
+        '[x for x in ; {x: ; () ; del ( ; return ; @a\\n ; a=  ; 0x ; 1e ; \\\\\\n ; """ ; # ; : ; ; ; \\x00 ; \\ud800 ; \\uff3f ; \u00aa ; '
+        "if 1:\\n ; for x in x:  ; global a, ; import a. ; a<b< ; x[: ; (a,*b)= ; print( ; f'{f\"{ ; rb' ; async ; \\t ; \\f ; \\r ; \ufeff ; "
+        "try:\\n ; a@ ; lambda x=lambda: ; (yield ; !; ?; $; match x: ; type X = ; except ; 1_ ; .. ; ->; :=; nonlocal ; with a: ; "
+    )
+    .replace("\\n", "\n")
+    .replace("\\t", "\t")
+    .replace("\\f", "\f")
+    .replace("\\r", "\r")
+    .replace("\\x00", "\x00")
+    .split(" ; ")
+)
+_CLOSERS = ["", ")", "]", "}", "'", "1", "}'", ":pass", "\n", "a"]
+_TOKEN = re.compile(r"\w+|\s+|[^\w\s]+")
+
+
+def _bomb(piece: str, times: int, closer: str, indent: bool) -> str:
+    if indent:
+        return "".join(" " * level + "if 1:\n" for level in range(times % 120)) + piece
+    return piece * times + "1" + closer * times
+
+
+def _mutated(program: str, edits: list[tuple[int, int, int]]) -> str:
+    """Tokens deleted, doubled, swapped or cut off."""
+    tokens = _TOKEN.findall(program)
+    for how, first, second in edits:
+        if not tokens:
+            break
+        i, j = first % len(tokens), second % len(tokens)
+        if how == 0:
+            del tokens[i]
+        elif how == 1:
+            tokens.insert(j, tokens[i])
+        elif how == 2:
+            tokens[i], tokens[j] = tokens[j], tokens[i]
+        else:
+            tokens = tokens[: i + 1]
+    return "".join(tokens)
+
+
+_EDITS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 999), st.integers(0, 999)), min_size=1, max_size=4)
+raw_texts: st.SearchStrategy[str] = st.one_of(
+    st.text(max_size=60),
+    st.text("()[]{}:,.;'\"\\ \n\tabx01=+-*/%@<>!_#\x00\ud800\u00e9", max_size=60),
+    st.builds(_mutated, programs(), _EDITS),
+    st.builds(
+        _bomb,
+        st.sampled_from(BOMBS),
+        st.sampled_from([1, 3, 90, 199, 1000, 6000]),
+        st.sampled_from(_CLOSERS),
+        st.booleans(),
+    ),
+)
+"""Arbitrary text, programs with a few tokens changed, and one piece of syntax again and again."""

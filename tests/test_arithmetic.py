@@ -135,7 +135,7 @@ def test_the_first_problems_of_many_are_those_that_fewer_would_have_given(seed, 
 def test_problems_do_not_depend_on_the_size_of_the_blocks(monkeypatch):
     difficulties = [3, 5, 4] * 40
     expected = TASK.sample_many(generator(), difficulties, "test")
-    monkeypatch.setattr("tool_gym.tasks.arithmetic._BLOCK_SIZES", (7, 50))
+    monkeypatch.setattr("tool_gym.tasks.family._BLOCK_SIZES", (7, 50))
     assert TASK.sample_many(generator(), difficulties, "test") == expected
 
 

@@ -14,7 +14,15 @@ from tool_gym.errors import ConfigError
 
 CHANGED = Config(
     env=EnvConfig(answers=4, difficulties=(3, 4), max_turns=3),
-    noise=NoiseConfig(kind="iid", rate=0.1, reference="running"),
+    noise=NoiseConfig(
+        kind="burst",
+        rate=0.1,
+        reference="running",
+        mean_burst=2.5,
+        faults={"timeout": 0.5, "wrong_value": 0.5},
+        permanent=0.1,
+        tool_rates={"python": 0.2},
+    ),
     sft=SFTConfig(mixture={"clean": 0.5, "guess": 0.5}),
     algo=AlgoConfig(selector="stratified", refill=True, learning_rate=3e-5),
     run=RunConfig(name="x", seed=7),
@@ -51,7 +59,13 @@ def test_short_flags_are_aliases_of_fields() -> None:
         ("noise.rate", 1.3, r"\[0.0, 1.0\]"),
         ("noise.rate", float("nan"), r"\[0.0, 1.0\]"),
         ("noise.correlation", 2, r"\[-1.0, 1.0\]"),
-        ("noise.kind", "bursty", "none, iid, correlated"),
+        ("noise.kind", "bursty", "none, iid, correlated, burst"),
+        ("noise.mean_burst", 0.9, r"\[1.0, "),
+        ("noise.permanent", 1.5, r"\[0.0, 1.0\]"),
+        ("noise.faults", {"timeout": 0.5}, "sum to 1"),
+        ("noise.faults", {}, "the share of each kind"),
+        ("noise.faults", "timeout", "type dict"),
+        ("noise.tool_rates", {"python": 2.0}, r"rates in \[0.0, 1.0\]"),
         ("policy.width", 63, "multiple"),
         ("policy.context", 100, "multiple of 32"),
         ("sft.mixture", {"clean": 0.5}, "sum to 1"),
@@ -72,6 +86,14 @@ def test_a_bad_value_is_refused_with_field_value_and_what_is_allowed(field: str,
         Config().replace(**{field: value})
     assert field in str(caught.value)
     assert repr(value)[:20] in str(caught.value)
+
+
+def test_outages_too_short_for_a_rate_are_refused_where_they_are_asked_for() -> None:
+    changes = {"noise.rate": 0.9, "noise.mean_burst": 3.0}
+    Config().replace(**changes)
+    for rates in ({"noise.rate": 0.9}, {"noise.rate": 0.3, "noise.tool_rates": {"python": 0.9}}):
+        with pytest.raises(ConfigError, match=r"noise\.mean_burst: got 3\.0; allowed: 9 or more at a rate of 0\.9"):
+            Config().replace(**{"noise.kind": "burst", **rates})
 
 
 def test_fields_that_do_not_exist_are_refused() -> None:

@@ -14,7 +14,7 @@ from gymnasium.utils.env_checker import check_env
 from tests.episode_fakes import Echo, FakePool, ScriptedNoise, Sums
 from tool_gym import ToolEnv, rng
 from tool_gym.errors import ConfigError, TaskError
-from tool_gym.noise import CorrelatedNoise, IIDNoise
+from tool_gym.noise import KINDS, BurstNoise, CorrelatedNoise, FaultMix, IIDNoise, PerToolNoise
 from tool_gym.tasks.base import Problem, split_of
 
 TURN = "<python>1+1</python>"
@@ -168,6 +168,15 @@ def test_problems_belong_to_the_split_asked_for(split: str) -> None:
         ({"difficulty": True}, "difficulty"),
         ({"noise": "pink"}, "noise"),
         ({"noise": "iid", "noise_rate": 1.5}, "noise_rate"),
+        ({"noise": "burst", "mean_burst": 0.5}, "mean_burst"),
+        ({"noise": "burst", "noise_rate": 0.8, "mean_burst": 2}, "mean_burst"),
+        ({"noise": "iid", "faults": "earthquake"}, "faults"),
+        ({"noise": "iid", "faults": {"timeout": 0.5}}, "faults"),
+        ({"noise": "iid", "permanent": -1}, "permanent"),
+        ({"noise": "iid", "faults": FaultMix(), "permanent": 0.5}, "permanent"),
+        ({"noise": IIDNoise(0.3), "faults": "connection"}, "faults"),
+        ({"noise": IIDNoise(0.3), "permanent": 0.5}, "faults"),
+        ({"noise": PerToolNoise({"perl": IIDNoise(0.3)})}, "noise"),
         ({"noise": "correlated", "correlation": 2}, "correlation"),
         ({"noise": "correlated", "reference_mode": "thawed"}, "reference_mode"),
         ({"max_turns": 0}, "max_turns"),
@@ -319,6 +328,40 @@ def test_the_rendered_transcript_shows_turns_replies_faults_and_the_end() -> Non
     )
 
 
+def test_the_transcript_shows_silent_faults_too() -> None:
+    env = build(noise=IIDNoise(1.0, faults=FaultMix("wrong_value")))
+    env.reset(options={"problem": Problem("3+4", "7")})
+    observation = env.step("<python>3+4</python>")[0]
+    assert str(env.transcript).endswith(f"    {observation}   (silent wrong_value)")
+
+
+@pytest.mark.parametrize("faults", [*KINDS, dict.fromkeys(KINDS, 0.2), FaultMix("connection")])
+@pytest.mark.parametrize("noise", ["iid", "correlated", "burst"])
+def test_faults_of_each_kind_can_be_asked_for_by_name(noise: str, faults: Any) -> None:
+    env = build(noise=noise, noise_rate=1.0, faults=faults)
+    env.reset(seed=0)
+    met = {row[4]["fault_kind"] for row in turns(env, 5)}
+    assert met <= ({faults} if isinstance(faults, str) else set(KINDS) if isinstance(faults, dict) else {"connection"})
+    assert "" not in met
+
+
+def test_a_burst_by_name_has_the_length_asked_for() -> None:
+    env = build(noise="burst", noise_rate=0.25, mean_burst=7, permanent=0.5)
+    assert isinstance(env.noise, BurstNoise)
+    assert (env.noise.rate, env.noise.mean_burst, env.noise.faults) == (0.25, 7.0, FaultMix(permanent=0.5))
+
+
+def test_a_running_reference_of_a_tool_learns_from_that_tool_only() -> None:
+    running = CorrelatedNoise(0.0, 0.9, np.array([0.0, 1.0]), reference_mode="running")
+    env = build(noise=PerToolNoise({"echo": running}), tools=("python", Echo()), max_turns=2)
+    env.reset(seed=0)
+    env.step("<echo>1+1</echo>")
+    env.step("<python>1</python>")
+    assert env.noise.state()["echo/reference"].tolist() == [0.0, 1.0, 0.5]
+    env.reset(seed=0)
+    assert env.noise.state()["echo/reference"].tolist() == [0.0, 1.0]
+
+
 def test_rendering_without_a_render_mode_warns_and_shows_nothing() -> None:
     env = build()
     env.reset()
@@ -341,6 +384,13 @@ def test_the_correlated_reference_is_measured_once_for_each_task(monkeypatch: py
         env = build(noise="correlated", offset=offset)
         assert env.noise.reference.tolist() == [0.0, 0.5, 1.0]  # type: ignore[attr-defined]
     assert measured == [0, 1]
+
+
+def test_gymnasium_s_checker_passes_arithmetic_with_bursts_of_faults_of_every_kind() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        faults = dict.fromkeys(KINDS, 0.2)
+        check_env(gymnasium.make("tool_gym/Arithmetic-v0", noise="burst", faults=faults, permanent=0.2).unwrapped)
 
 
 def test_gymnasium_s_checker_passes_arithmetic_with_correlated_noise() -> None:
@@ -381,7 +431,16 @@ def test_a_reset_that_is_refused_leaves_the_running_episode_alone(options: objec
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("split", ["train"]), ("task", ":"), ("noise_rate", 7), ("correlation", 9), ("reference_mode", "x")],
+    [
+        ("split", ["train"]),
+        ("task", ":"),
+        ("noise_rate", 7),
+        ("correlation", 9),
+        ("reference_mode", "x"),
+        ("mean_burst", 0),
+        ("faults", "x"),
+        ("permanent", 2),
+    ],
 )
 def test_settings_are_checked_also_where_the_noise_has_no_use_for_them(name: str, value: object) -> None:
     with pytest.raises(ConfigError, match=name):

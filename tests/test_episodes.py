@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+import re
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -13,18 +14,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.episode_fakes import Echo, FakePending, FakePool, ScriptedNoise, Sums
+from tool_gym import rng
 from tool_gym.episodes import EpisodeRecord, Episodes, EpisodeSpec, Transition
 from tool_gym.errors import ConfigError, InfrastructureError, TaskError, ToolGymError
-from tool_gym.noise import IIDNoise
+from tool_gym.noise import KINDS, BurstNoise, FaultMix, IIDNoise, NoiseModel
 from tool_gym.protocol import tags
 from tool_gym.tasks.base import History, Problem
 from tool_gym.tools import Finished, Tool, ToolRequest, ToolResult
 
 PROBLEM = Problem("3+4", "7", difficulty=2)
+# Faults of every kind, many of them to stay.
+MIX = FaultMix(dict.fromkeys(KINDS, 0.2), permanent=0.3)
+MIXED = [IIDNoise(0.5, faults=MIX), BurstNoise(0.5, 2.0, faults=MIX)]
 INFO_KEYS = {
     "tool_calls",
     "tool_errors",
+    "scheduled_faults",
     "injected_faults",
+    "retried_faults",
+    "recovered_faults",
+    "fault_kind",
+    "fault_permanent",
     "error_origin",
     "error_kind",
     "reasoning_quality",
@@ -64,9 +74,14 @@ def test_a_call_is_answered_and_judged_and_the_episode_goes_on() -> None:
     assert first.info == {
         "tool_calls": 1,
         "tool_errors": 0,
+        "scheduled_faults": 0,
         "injected_faults": 0,
+        "retried_faults": 0,
+        "recovered_faults": 0,
         "error_origin": "",
         "error_kind": "",
+        "fault_kind": "",
+        "fault_permanent": False,
         "reasoning_quality": 1.0,
         "answers": 0,
         "turns": 1,
@@ -160,11 +175,13 @@ def test_only_a_call_that_worked_can_be_struck_but_every_draw_is_recorded() -> N
     assert [record.origin for record in records] == ["policy", "policy", "injected"]
 
 
-def test_a_silent_fault_counts_as_injected_but_not_as_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tool_gym.episodes.apply_fault", lambda kind, result: ToolResult("ok", output="666"))
-    (struck,) = play(build(noise=IIDNoise(1.0)), [call("3+4")])
-    assert struck.observation == "<output>666</output>"
+def test_a_silent_fault_counts_as_injected_but_not_as_an_error() -> None:
+    (struck,) = play(build(noise=IIDNoise(1.0, faults=FaultMix("wrong_value"))), [call("3+4")])
+    assert re.fullmatch("<output>[0-689]</output>", struck.observation)
     assert (struck.info["injected_faults"], struck.info["tool_errors"], struck.info["error_origin"]) == (1, 0, "")
+    assert (struck.info["fault_kind"], struck.info["error_kind"]) == ("wrong_value", "")
+    (record,) = struck.record.calls
+    assert (record.fault, record.origin, record.result.output, record.quality) == ("wrong_value", "", "7", 1.0)
 
 
 def test_draws_are_keyed_by_the_episode_and_the_number_of_its_call() -> None:
@@ -179,6 +196,119 @@ def test_draws_are_keyed_by_the_episode_and_the_number_of_its_call() -> None:
     ]
     assert [record.fault for record in played[-1].record.calls] == ["timeout", "", "", ""]
     assert [record.turn for record in played[-1].record.calls] == [1, 3, 4, 5]
+
+
+class Scripted(ScriptedNoise):
+    """Strikes as the bits of the episode's key say, with faults of a mixture."""
+
+    def __init__(self, faults: FaultMix) -> None:
+        super().__init__()
+        self.faults = faults
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_permanent_fault_stays_for_its_tool_and_its_episode(kind: str) -> None:
+    noise = Scripted(FaultMix(kind, permanent=1.0))
+    episodes = build(noise=noise, tools=("python", Echo()), max_turns=9)
+    turns = [call("1+1"), call("3+4"), "<echo>5</echo>", call("(("), call("3+4"), call("1+1")]
+    records = play(episodes, turns, key=0b10)[-1].record.calls
+    assert [record.fault for record in records] == ["", kind, "", "", kind, kind]
+    assert [record.scheduled_kind for record in records] == ["", kind, "", "", "", ""]
+    assert [record.permanent for record in records] == [False, True, False, False, True, True]
+    assert [record.standing for record in records] == [False, False, False, False, True, True]
+    # The same call gets the same answer again, so that asking twice does not give a lie away.
+    assert records[4].delivered == records[1].delivered != records[4].result
+    (fresh,) = play(episodes, [call("3+4")])
+    assert fresh.observation == "<output>7</output>"
+
+
+def test_a_permanent_fault_that_did_not_land_does_not_stay() -> None:
+    noise = Scripted(FaultMix("connection", permanent=1.0))
+    played = play(build(noise=noise), [call("(("), "<python>1", call("1")], key=0b11)
+    assert [record.scheduled_kind for record in played[-1].record.calls] == ["connection", "connection", ""]
+    assert [record.fault for record in played[-1].record.calls] == ["", "", ""]
+
+
+def test_a_standing_fault_is_stronger_than_a_new_one() -> None:
+    shares = dict.fromkeys(KINDS, 0.2)
+    for key in range(40):
+        played = play(build(noise=IIDNoise(1.0, faults=FaultMix(shares, 0.5))), [call("3+4")] * 4, key)
+        records = played[-1].record.calls
+        first = next((i for i, record in enumerate(records) if record.permanent), 4)
+        assert all(record.fault == record.scheduled_kind for record in records[: first + 1])
+        assert all(record.fault == records[first].fault and record.standing for record in records[first + 1 :])
+        assert all(record.delivered == records[first].delivered for record in records[first + 1 :])
+
+
+def test_transient_faults_of_one_call_are_drawn_anew_each_time() -> None:
+    lies = set()
+    for key in range(30):
+        played = play(build(noise=IIDNoise(1.0, faults=FaultMix("wrong_value"))), [call("1000+1")] * 4, key)
+        lies |= {tuple(step.observation for step in played)}
+    assert all(len(set(lie)) > 1 for lie in lies)
+    assert not any("<output>1001</output>" in lie for lie in lies)
+
+
+def test_the_share_of_faults_with_permanence_is_that_of_the_closed_form() -> None:
+    rate, permanent, count = 0.3, 0.4, 3000
+    episodes = build(noise=IIDNoise(rate, faults=FaultMix(permanent=permanent)))
+    ids = episodes.begin([EpisodeSpec(PROBLEM, int(key)) for key in rng.key(0, "noise", np.arange(count))])
+    for number in range(4):
+        episodes.submit(ids, [call("3+4")] * count)
+        faults = [step.info["fault_kind"] != "" for step in episodes.collect()]
+        # Each of the calls before began a fault that stays with probability rate · permanent.
+        expected = 1 - (1 - rate) * (1 - rate * permanent) ** number
+        assert np.mean(faults) == pytest.approx(expected, abs=0.03)
+
+
+def test_the_accounts_of_an_episode_say_what_became_of_each_kind_of_fault() -> None:
+    noise = Scripted(FaultMix("connection"))
+    turns = [call("3+4"), call("(("), call("3+4"), call("3+4"), call("1"), "<answer>7</answer>"]
+    played = play(build(noise=noise, max_turns=9), turns, key=0b11111)
+    last = played[-1]
+    calls = last.record.calls
+    assert [record.retry_of for record in calls] == [-1, -1, 0, 2, -1]
+    counts = last.record.fault_counts()
+    assert tuple(counts) == KINDS
+    assert counts["connection"] == (5, 4, 2, 4)
+    assert all(counts[kind] == (0, 0, 0, 0) for kind in KINDS if kind != "connection")
+    assert [step.info["retried_faults"] for step in played] == [0, 0, 1, 2, 2, 2]
+    assert [step.info["scheduled_faults"] for step in played] == [1, 2, 3, 4, 5, 5]
+    assert [step.info["recovered_faults"] for step in played] == [0, 0, 0, 0, 0, 4]
+    wrong = play(build(noise=noise), [call("3+4"), "<answer>1</answer>"], key=1)[-1]
+    assert (wrong.record.fault_counts()["connection"], wrong.info["recovered_faults"]) == ((1, 1, 0, 0), 0)
+
+
+def test_an_error_of_the_policy_s_own_is_retried_too_but_is_no_fault() -> None:
+    played = play(build(max_turns=9), [call("(("), call("(("), "<python>1", "<python>1", call("((")])
+    assert [record.retry_of for record in played[-1].record.calls] == [-1, 0, -1, -1, 1]
+    assert played[-1].info["retried_faults"] == 0
+
+
+def test_a_call_that_worked_is_not_made_again_but_made() -> None:
+    played = play(build(), [call("3+4"), call("3+4")])
+    assert [record.retry_of for record in played[-1].record.calls] == [-1, -1]
+
+
+def test_episodes_of_one_outage_key_meet_the_same_outages_whatever_their_own() -> None:
+    def states(outages: list[int | None]) -> list[list[bool]]:
+        episodes = build(noise=BurstNoise(0.5, 2.0))
+        keys = rng.key(3, "noise", np.arange(len(outages)))
+        ids = episodes.begin([EpisodeSpec(PROBLEM, int(key), out) for key, out in zip(keys, outages, strict=True)])
+        rows = []
+        for _ in range(4):
+            episodes.submit(ids, [call("3+4")] * len(ids))
+            rows.append([step.info["fault_kind"] != "" for step in episodes.collect()])
+        return [list(column) for column in zip(*rows, strict=True)]
+
+    together = [states([step] * 8) for step in range(8)]
+    assert all(len({tuple(state) for state in step}) == 1 for step in together)
+    assert len({tuple(step[0]) for step in together}) > 3
+    alone = states([None] * 40)
+    assert len({tuple(state) for state in alone}) > 6
+    mixed = states([5, None, 5, None])
+    assert mixed[0] == mixed[2] == together[5][0]
+    assert mixed[1::2] == alone[1:4:2]
 
 
 def test_an_infrastructure_failure_truncates_without_reward_and_makes_the_episode_invalid() -> None:
@@ -280,6 +410,8 @@ def test_the_order_in_which_tools_answer_changes_no_episode(data: st.DataObject)
     pieces = [call("3+4"), call("(("), call("1+1"), "hm", "<python>1", "<answer>7</answer>", "<answer>1</answer>"]
     scripts = data.draw(st.lists(st.lists(st.sampled_from(pieces), min_size=5, max_size=5), min_size=1, max_size=6))
 
+    noise = data.draw(st.sampled_from([IIDNoise(0.5), *MIXED]))
+
     def records(shuffled: bool) -> list[EpisodeRecord]:
         def schedule(n: int) -> list[list[int]]:
             if not shuffled:
@@ -287,8 +419,8 @@ def test_the_order_in_which_tools_answer_changes_no_episode(data: st.DataObject)
             order = data.draw(st.permutations(range(n)))
             return [[], *([index] for index in order)]
 
-        episodes = build(noise=IIDNoise(0.5), pool=FakePool(schedule))
-        ids = episodes.begin([EpisodeSpec(PROBLEM, 100 + index) for index in range(len(scripts))])
+        episodes = build(noise=noise, pool=FakePool(schedule))
+        ids = episodes.begin([EpisodeSpec(PROBLEM, 100 + index, index % 2) for index in range(len(scripts))])
         left = {id_: list(script) for id_, script in zip(ids, scripts, strict=True)}
         done: dict[int, EpisodeRecord] = {}
         due = list(ids)
@@ -465,6 +597,7 @@ def test_a_tool_name_that_cannot_be_a_tag_of_its_own_is_refused(name: str) -> No
 def test_specs_are_checked_before_any_episode_begins() -> None:
     episodes = build()
     bad: list[Any] = ["3+4", EpisodeSpec("3+4", 0), *(EpisodeSpec(PROBLEM, key) for key in (-1, 2**64, 0.5))]  # type: ignore[arg-type]
+    bad += [EpisodeSpec(PROBLEM, 0, key) for key in (-1, 2**64, 0.5)]  # type: ignore[arg-type]
     for spec in bad:
         with pytest.raises(ConfigError):
             episodes.begin([EpisodeSpec(PROBLEM, 0), spec])
@@ -517,9 +650,12 @@ def test_the_work_of_a_turn_stays_small() -> None:
     assert min(seconds_a_turn() for _ in range(5)) < 2e-4
 
 
-@given(st.lists(st.lists(st.sampled_from([*tags(("python",)), "1", "hm", "7"]), max_size=8).map("".join), max_size=5))
-def test_whatever_a_policy_writes_an_episode_keeps_its_accounts(turns: list[str]) -> None:
-    episodes = build(noise=IIDNoise(0.5), max_turns=5)
+@given(
+    st.lists(st.lists(st.sampled_from([*tags(("python",)), "1", "hm", "7"]), max_size=8).map("".join), max_size=5),
+    st.sampled_from(MIXED),
+)
+def test_whatever_a_policy_writes_an_episode_keeps_its_accounts(turns: list[str], noise: NoiseModel) -> None:
+    episodes = build(noise=noise, max_turns=5)
     (id_,) = episodes.begin([EpisodeSpec(PROBLEM, 1)])
     for number, turn in enumerate(turns, start=1):
         episodes.submit([id_], [turn])
@@ -527,7 +663,14 @@ def test_whatever_a_policy_writes_an_episode_keeps_its_accounts(turns: list[str]
         info, record = step.info, step.record
         assert record.turns == info["turns"] == number
         assert info["tool_calls"] == len(record.calls) <= number
-        assert info["injected_faults"] <= info["tool_errors"] <= info["tool_calls"]
+        silent = sum(made.fault == "wrong_value" for made in record.calls)
+        assert info["injected_faults"] - silent <= info["tool_errors"] <= info["tool_calls"] - silent
+        counts = [sum(column) for column in zip(*record.fault_counts().values(), strict=True)]
+        named = ("scheduled_faults", "injected_faults", "retried_faults", "recovered_faults")
+        assert counts == [info[name] for name in named]
+        assert info["retried_faults"] <= info["injected_faults"] <= info["tool_calls"]
+        assert all(made.fault == "" or made.eligible for made in record.calls)
+        assert all((made.delivered == made.result) == (made.fault == "") for made in record.calls)
         assert record.idle_turns + len(record.calls) + step.terminated == number
         assert not (step.terminated and step.truncated)
         assert step.reward == float(step.terminated and (record.answer or "").strip() == "7")

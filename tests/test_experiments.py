@@ -11,19 +11,24 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from pyarrow import parquet
 from rich.console import Console
 
 from agents.config import Config
-from agents.runs import locked
+from agents.runs import locked, read_config
 from agents.trainer import train
-from experiments.compare import CompareConfig, Run, compare, read_runs, varying
+from experiments import executors, store
+from experiments.__main__ import run
+from experiments.compare import CompareConfig, compare, varying
 from experiments.evaluate import EvaluateConfig, evaluate
 from experiments.presets import PRESETS, expand
+from experiments.store import Run, identity, read_runs
 from experiments.sweep import SweepConfig, plan, sweep
-from tests.test_train_cli import ROOT, command, refused
+from tests.test_train_cli import ROOT, one_line
 from tests.tiny import Silent, rows, tiny_config
 from tool_gym.errors import ConfigError
 
@@ -47,33 +52,55 @@ SMALL = {
 }
 
 
+def results(folder: Path) -> Any:
+    """The table of a sweep without what depends on the clock."""
+    return parquet.read_table(folder / "store" / "results.parquet").drop_columns(list(store.TIMING))
+
+
 def say() -> tuple[Console, io.StringIO]:
     out = io.StringIO()
     return Console(file=out, width=400), out
 
 
 @pytest.mark.parametrize("name", list(PRESETS))
-def test_presets_are_grids_of_valid_runs_with_distinct_names(name: str) -> None:
+def test_presets_are_grids_of_valid_runs_with_distinct_names_and_results(name: str) -> None:
     preset = PRESETS[name]
-    runs = expand(preset.grid, preset.seeds, Config())
-    assert len(runs) == len(preset.seeds) * np.prod([len(values) for values in preset.grid.values()])
-    assert len({run_name for run_name, _ in runs}) == len(runs)
-    for_tuning = name in ("tune", "cold-start")
-    assert all((seed >= 1000) == for_tuning for seed in preset.seeds)
-    assert for_tuning or all(seed < 100 for seed in preset.seeds)
+    runs = expand(preset, Config().replace(**preset.settings))
+    assert len({run_name for run_name, _ in runs}) == len({identity(run) for _, run in runs}) == len(runs)
+    for_tuning = name in ("tune", "tune-penalty", "cold-start")
+    for part in preset.parts:
+        assert all((seed >= 1000) == for_tuning for seed in part.seeds)
+        assert for_tuning or all(seed < 100 for seed in part.seeds)
+
+
+def test_the_headline_has_the_runs_that_were_asked_for() -> None:
+    runs = [run for _, run in expand(PRESETS["correlated-vs-iid"], Config())]
+    assert len(runs) == 20 * 14 + 10 * 14
+    pairs = [run for _, run in expand(PRESETS["switch"], Config())]
+    arms = {(run.algo.selector, run.algo.switch_to) for run in pairs}
+    assert arms == {("roc", None), ("stratified", None), ("roc", "stratified"), ("stratified", "roc")}
+    assert len(pairs) == 20 * 2 * 4
+    # Pairs finish together: all arms of a seed stand together.
+    seeds = [run.run.seed for run in pairs]
+    assert seeds == sorted(seeds)
 
 
 def test_a_sweep_runs_what_is_missing_and_compare_reads_it(
     tmp_path: Path, tiny_cold_starts: Callable[[Path], Path]
 ) -> None:
-    tiny_cold_starts(tmp_path / "regime")
+    tiny_cold_starts(tmp_path / "quick")
     grid = {"algo.selector": "roc,stratified", "noise.correlation": "0.0", "env.answers": "2"}
     config = SweepConfig(out=tmp_path, seeds=(0, 1), set=SMALL, grid=grid, processes=2)
     console, out = say()
     assert sweep(config, console) == 0
     assert "4 runs, 0 finished" in out.getvalue()
-    folder = tmp_path / "regime"
+    folder = tmp_path / "quick"
     runs = read_runs(folder)
+    table = results(folder)
+    assert table.num_rows == 4 * (3 + 2)
+    kept = {path: path.read_bytes() for path in (folder / "store").glob("*.json.gz")}
+    assert len(kept) == 4
+    assert max(map(len, kept.values())) < 50_000
     assert len(runs) == 4
     assert varying(runs) == ["algo.selector"]
     first = {path: path.read_bytes() for path in folder.glob("*/metrics.jsonl")}
@@ -83,13 +110,19 @@ def test_a_sweep_runs_what_is_missing_and_compare_reads_it(
     (never,) = folder.glob("*roc,*seed=0")
     whole = {path: rows(path) for path in (cut, never)}
     (cut / "summary.json").unlink()
-    shutil.rmtree(cut / "checkpoints" / "step_000002")
     shutil.rmtree(never)
     never.mkdir()
+    for each in runs:
+        if each.config.run.name in (cut.name, never.name):
+            store.path_of(folder / "store", each.config).unlink()
+    # One that finished without having been kept, as a kill at the wrong moment leaves it, is kept now.
+    (unkept,) = folder.glob("*stratified,*seed=0")
+    store.path_of(folder / "store", read_config(unkept)).unlink()
     console, out = say()
     assert sweep(config, console) == 0
     assert "4 runs, 2 finished" in out.getvalue()
     assert whole == {path: rows(path) for path in (cut, never)}
+    assert results(folder).equals(table)
     assert all(path.read_bytes() == first[path] for path in first if path.parent not in (cut, never))
 
     console, out = say()
@@ -108,28 +141,27 @@ def test_a_sweep_runs_what_is_missing_and_compare_reads_it(
 def test_a_run_that_fails_is_named_with_its_log_and_stops_no_other(
     tmp_path: Path, tiny_cold_starts: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tiny_cold_starts(tmp_path / "regime")
-    import experiments.sweep as module
+    tiny_cold_starts(tmp_path / "quick")
+    original = executors.command
 
-    original = module._command
+    def sabotage(config: Config) -> list[str]:
+        words = original(config)
+        return [words[0], "-c", "raise SystemExit('broken')"] if config.algo.selector == "roc" else words
 
-    def sabotage(folder: Path, config: Config) -> list[str]:
-        words = original(folder, config)
-        return [words[0], "-c", "raise SystemExit('broken')"] if "selector=roc" in folder.name else words
-
-    monkeypatch.setattr(module, "_command", sabotage)
+    monkeypatch.setattr(executors, "command", sabotage)
     grid = {"algo.selector": "roc,stratified", "noise.correlation": "0.0", "env.answers": "2"}
     console, out = say()
     assert sweep(SweepConfig(out=tmp_path, seeds=(0,), set=SMALL, grid=grid, processes=1), console) == 1
     assert "failed: answers=2,correlation=0.0,selector=roc,seed=0" in out.getvalue()
-    (log,) = tmp_path.glob("regime/*selector=roc*.log")
+    (log,) = tmp_path.glob("quick/*selector=roc*.log")
     assert "broken" in log.read_text()
-    assert len(read_runs(tmp_path / "regime")) == 1
+    assert len(read_runs(tmp_path / "quick")) == 1
 
 
-def test_bad_sweeps_are_refused_before_anything_runs(tmp_path: Path) -> None:
-    for words, parts in (
-        (("sweep", "regimes"), ("preset", "regimes", "regime, tune, cold-start")),
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("sweep", "regimes"), ("preset", "regimes", "quick, regime, correlated-vs-iid")),
         (("sweep", "--set", "algo.selector", "rocc"), ("algo.selector", "rocc")),
         (("sweep", "--grid", "noise.rate", "0.1,1.3"), ("noise.rate", "1.3")),
         (("sweep", "--set", "noise.ratio", "1"), ("noise.ratio",)),
@@ -140,17 +172,27 @@ def test_bad_sweeps_are_refused_before_anything_runs(tmp_path: Path) -> None:
         (("sweep", "--grid", "noise.rate", ".1,.1"), ("noise.rate", "each once")),
         (("compare", "nothing"), ("folder", "nothing")),
         (("evaluate", "nothing"), ("run", "nothing")),
-    ):
-        refused(command("-m", "experiments", *words, cwd=tmp_path), *parts)
+    ],
+)
+def test_bad_commands_are_refused_before_anything_runs(
+    words: tuple[str, ...],
+    parts: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(words) == 2
+    one_line(*capsys.readouterr(), *parts)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_plan_changes_only_what_it_says() -> None:
     runs = plan(SweepConfig(seeds=(3,), grid={"noise.rate": ".1,.5"}))
-    assert len(runs) == 2 * 12
+    assert len(runs) == 2 * 4
     name, config = runs[0]
-    assert name == "answers=10,correlation=0.9,selector=grpo,rate=0.1,seed=3"
-    assert (config.env.answers, config.noise.correlation, config.algo.selector) == (10, 0.9, "grpo")
+    assert name == "answers=10,correlation=0.0,selector=stratified,rate=0.1,seed=3"
+    assert (config.env.answers, config.noise.correlation, config.algo.selector) == (10, 0.0, "stratified")
     assert (config.noise.rate, config.run.seed) == (0.1, 3)
     grid = {"env.difficulties": "(3, 4),(4, 5)", "env.id": "tool_gym/Arithmetic-v0"}
     runs = plan(SweepConfig(seeds=(3,), grid=grid))
@@ -178,26 +220,31 @@ def test_evaluate_repeats_the_summary_and_takes_other_noise(
 
 def test_areas_and_late_means_of_a_run() -> None:
     table = [{"step": s, "eval/accuracy": v, "roc/x": x} for s, v, x in ((0, 0.0, None), (5, 1.0, 2.0), (10, 1.0, 4.0))]
-    run = Run(Config().replace(**{"run.steps": 10}), table, {})
+    columns = {name: np.array([row[name] for row in table], dtype=float) for name in table[0]}
+    run = Run(Config().replace(**{"run.steps": 10}), columns, {})
     assert run.area("eval/accuracy") == pytest.approx(0.75)
     assert np.isnan(run.area("roc/x"))
     assert run.late("roc/x") == pytest.approx(4.0)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_sweep_that_is_killed_leaves_no_run_behind(
+def test_a_sweep_that_is_killed_leaves_no_run_behind_and_goes_on_to_the_same_table(
     number: signal.Signals, tmp_path: Path, tiny_cold_starts: Callable[[Path], Path]
 ) -> None:
-    folder = tiny_cold_starts(tmp_path / "regime")
-    settings = [word for pair in (SMALL | {"run.steps": "40"}).items() for word in pair]
-    words = ["sweep", "--out", str(tmp_path), "--seeds", "0", "--processes", "1", "--set", *settings]
-    grid = ["--grid", "algo.selector", "roc", "noise.correlation", "0.0", "env.answers", "2"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "experiments", *words, *grid], cwd=ROOT, stdout=subprocess.DEVNULL
-    )
+    grid = {"algo.selector": "roc", "noise.correlation": "0.0", "env.answers": "2"}
+    settings = SMALL | {"run.steps": "12", "run.eval_every": "6"}
+    tiny_cold_starts(tmp_path / "whole" / "quick")
+    whole = SweepConfig(out=tmp_path / "whole", seeds=(0,), set=settings, grid=grid, processes=1)
+    assert sweep(whole, say()[0]) == 0
+
+    folder = tiny_cold_starts(tmp_path / "killed" / "quick")
+    words = ["sweep", "--out", str(tmp_path / "killed"), "--seeds", "0", "--processes", "1"]
+    words += ["--set", *(word for pair in settings.items() for word in pair)]
+    words += ["--grid", *(word for pair in grid.items() for word in pair)]
+    process = subprocess.Popen([sys.executable, "-m", "experiments", *words], cwd=ROOT, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
     while not list(folder.glob("*/checkpoints/step_000000")) and time.monotonic() < deadline:
-        time.sleep(0.05)
+        time.sleep(0.02)
     process.send_signal(number)
     process.wait(timeout=30)
     (run,) = (path.parent for path in folder.glob("*/config.json"))
@@ -209,3 +256,49 @@ def test_a_sweep_that_is_killed_leaves_no_run_behind(
             time.sleep(0.05)
     with locked(run):
         assert not (run / "summary.json").exists()
+    assert sweep(SweepConfig(**{**vars(whole), "out": tmp_path / "killed"}), say()[0]) == 0
+    assert results(folder).equals(results(tmp_path / "whole" / "quick"))
+
+
+def test_shards_cover_a_sweep_without_overlap() -> None:
+    whole = [name for name, _ in plan(SweepConfig(seeds=(3, 4)))]
+    parts = [[name for name, _ in plan(SweepConfig(seeds=(3, 4), shard=f"{i}/3"))] for i in (1, 2, 3)]
+    assert sorted(name for part in parts for name in part) == sorted(whole)
+    for shard in ("0/3", "4/3", "1", "a/b", "1/0"):
+        with pytest.raises(ConfigError, match="shard"):
+            plan(SweepConfig(shard=shard))
+
+
+def test_the_identity_of_a_run_is_all_that_its_results_depend_on() -> None:
+    config = Config()
+    for name in store.ASIDE:
+        other = {"run.name": "x", "run.runs_dir": "elsewhere"}.get(name, 7)
+        assert identity(config.replace(**{name: other})) == identity(config), name
+    for name, value in (("run.seed", 1), ("noise.rate", 0.2), ("run.steps", 7), ("run.eval_problems", 9)):
+        assert identity(config.replace(**{name: value})) != identity(config), name
+
+
+def test_a_stored_run_says_what_its_folder_says_and_damage_is_named(
+    tmp_path: Path, tiny_cold_starts: Callable[[Path], Path]
+) -> None:
+    made = store.read_folder(train(tiny_config(tiny_cold_starts(tmp_path)), Silent()))
+    packed = store.pack(made)
+    assert packed == store.pack(store.unpack(packed, "it"))
+    path = store.put(tmp_path / "store", packed, made.config)
+    (kept,) = read_runs(tmp_path / "store")
+    assert (kept.config, kept.summary, kept.revision) == (made.config, made.summary, made.revision)
+    for name, values in made.columns.items():
+        np.testing.assert_allclose(kept.columns[name], values, rtol=1e-5)
+    for content in (packed[:-20], b"", packed[:50] + bytes([packed[50] ^ 1]) + packed[51:]):
+        path.write_bytes(content)
+        with pytest.raises(ConfigError, match=path.name):
+            read_runs(tmp_path / "store")
+
+
+def test_runs_wait_for_no_cold_start_that_another_is_making() -> None:
+    jobs = [executors.Job(name, run) for name, run in plan(SweepConfig(seeds=(3, 4)))]
+    first = jobs[0]
+    other = executors._next(jobs[1:], [first], set())
+    assert jobs[1:][other].config.run.seed == 4
+    assert executors._next(jobs[1:], [first], {executors._cold_start(first.config)}) == 0
+    assert executors._next(jobs[1:4], [first], set()) == 0  # all of them share it: then the first

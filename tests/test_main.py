@@ -81,6 +81,22 @@ def test_a_player_sees_the_faults_that_a_policy_does_not(
     assert out.endswith("cut off: reward 0\n")
 
 
+def test_kinds_permanence_and_bursts_of_faults_can_be_played(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    always = ["--noise-rate", "1", "--permanent", "1"]
+    assert play(monkeypatch, "1\n1\n1\n", "--noise", "burst", *always, "--faults", "connection") == 0
+    out = capsys.readouterr().out
+    assert out.count("(quality 0.00, injected fault: connection, to stay)") == 3
+    shares = "timeout=.5,wrong_value=.5"
+    played = ["--noise", "iid", "--noise-rate", "1", "--faults", shares, "--seed", "1", "--max-turns", "20"]
+    assert play(monkeypatch, "1\n" * 20, *played) == 0
+    out = capsys.readouterr().out
+    assert out.count("injected fault: timeout") + out.count("injected fault: silent wrong_value") == 20
+    assert "injected fault: timeout" in out
+    assert "silent" in out
+
+
 def test_the_end_of_the_input_ends_the_play(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -95,6 +111,10 @@ def test_the_end_of_the_input_ends_the_play(
         (["play", "tests/Sums-v0", "--difficulty", "9"], "difficulty: got 9"),
         (["play", "tests/Sums-v0", "--answers", "4"], "answers: got 4"),
         (["play", "tests/Sums-v0", "--noise", "iid", "--noise-rate", "2"], "noise_rate: got 2"),
+        (["play", "tests/Sums-v0", "--noise", "burst", "--mean-burst", "0.5"], "mean_burst: got 0.5"),
+        (["play", "tests/Sums-v0", "--faults", "earthquake"], "faults: got 'earthquake'"),
+        (["play", "tests/Sums-v0", "--faults", "timeout=.5,connection=.4"], "shares that sum to 1"),
+        (["play", "tests/Sums-v0", "--permanent", "2"], "permanent: got 2"),
     ],
 )
 def test_a_bad_setting_is_one_line_on_stderr_and_status_2(
@@ -107,7 +127,9 @@ def test_a_bad_setting_is_one_line_on_stderr_and_status_2(
     assert said in captured.err
 
 
-@pytest.mark.parametrize("arguments", [[], ["dance"], ["play"], ["play", "x", "--noise", "pink"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["dance"], ["play"], ["play", "x", "--noise", "pink"], ["play", "x", "--faults", "timeout=most"]]
+)
 def test_a_bad_command_line_is_status_2(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(arguments)
@@ -136,12 +158,20 @@ def test_without_tools_a_line_is_free_text() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
+        (
+            {"tool_calls": 2, "reasoning_quality": 1.0, "injected_faults": 2, "error_origin": "injected"}
+            | {"error_kind": "connection", "fault_kind": "connection", "fault_permanent": True},
+            "quality 1.00, injected fault: connection, to stay",
+        ),
         ({"error_origin": "policy", "error_kind": "FormatError"}, "policy error: FormatError"),
         (
             {"tool_calls": 2, "reasoning_quality": 0.25, "error_origin": "policy", "error_kind": "steps"},
             "quality 0.25, policy error: steps",
         ),
-        ({"tool_calls": 2, "reasoning_quality": 1.0, "injected_faults": 2}, "quality 1.00, injected fault: silent"),
+        (
+            {"tool_calls": 2, "reasoning_quality": 1.0, "injected_faults": 2, "fault_kind": "wrong_value"},
+            "quality 1.00, injected fault: silent wrong_value",
+        ),
         (
             {"tool_calls": 2, "error_origin": "infrastructure", "error_kind": "worker"},
             "not judged, infrastructure error: worker",
@@ -151,6 +181,7 @@ def test_without_tools_a_line_is_free_text() -> None:
 )
 def test_what_happened_in_a_step_is_told(changes: dict[str, Any], said: str) -> None:
     info = {"tool_calls": 1, "injected_faults": 1, "error_origin": "", "error_kind": "", "reasoning_quality": -1.0}
+    info |= {"fault_kind": "", "fault_permanent": False}
     assert describe({**info, **changes}, 1, 1) == said
 
 

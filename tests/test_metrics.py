@@ -21,22 +21,40 @@ from agents.metrics import (
 )
 from agents.rollout import TrajectoryBatch, concatenate, summarise
 from tool_gym.episodes import CallRecord, EpisodeRecord
+from tool_gym.noise import KINDS
 from tool_gym.tasks import Problem
 from tool_gym.tools import ToolCall, ToolResult
 
 OK, BAD, LOST = ToolResult("ok"), ToolResult("error", "SyntaxError", "line 1"), ToolResult("infrastructure", "lost")
 TIMEOUT = ToolResult("error", "timeout", "no reply")
+WRONG = ToolResult("ok", output="9")
 
 
-def call(quality: float, kind: str = "ok") -> CallRecord:
-    """A call that worked, failed by the policy's doing, met a fault, or was lost with the machinery."""
+def call(quality: float, kind: str = "ok", standing: bool = False, retry_of: int = -1) -> CallRecord:
+    """A call that worked, failed by the policy's doing, met a fault or a silent one, or was lost with the machinery."""
     true, seen, fault, origin = {
         "ok": (OK, OK, "", ""),
         "bad": (BAD, BAD, "", "policy"),
         "fault": (OK, TIMEOUT, "timeout", "injected"),
+        "silent": (OK, WRONG, "wrong_value", ""),
         "lost": (LOST, LOST, "", "infrastructure"),
     }[kind]
-    return CallRecord(ToolCall("python", "1"), true, seen, quality, true.ok, fault, bool(fault), origin, 1)  # type: ignore[arg-type]
+    scheduled = "" if standing else fault
+    return CallRecord(
+        ToolCall("python", "1"),
+        true,
+        seen,
+        quality,
+        true.ok,
+        fault,
+        bool(scheduled),
+        origin,  # type: ignore[arg-type]
+        1,
+        scheduled,
+        standing,
+        standing,
+        retry_of,
+    )
 
 
 def episode(calls: list[CallRecord], success: bool, answers: int = 1, valid: bool = True) -> EpisodeRecord:
@@ -111,6 +129,64 @@ def test_noise_is_counted_over_eligible_calls() -> None:
     assert figures["noise/quality_correlation"] > 0
 
 
+# Right through a lie that stayed, by another call; a fault that was retried in vain; an own error made again.
+FAULTED = make(
+    [
+        episode([call(1.0, "silent"), call(1.0, "silent", standing=True, retry_of=0), call(0.5)], True),
+        episode([call(0.5, "fault"), call(0.5, "fault", retry_of=0), call(0.5, retry_of=1)], False),
+        episode([call(0.0, "bad"), call(0.0, "bad", retry_of=0)], True),
+        episode([call(1.0, "fault"), call(1.0, "lost", retry_of=0)], False, valid=False),
+    ],
+    [0, 0, 1, 1],
+)
+
+
+def test_a_silent_fault_is_no_error_but_delivers_nothing_true() -> None:
+    assert FAULTED.errors_N.tolist() == [0, 2, 2, 1]
+    assert FAULTED.injected_N.tolist() == [0, 2, 0, 1]
+    assert FAULTED.quality_N.tolist() == [0.5, 0.5, 0.0, 0.0]
+    assert FAULTED.lucky_N.tolist() == [True, False, True, False]
+    assert FAULTED.recovered_N.tolist() == [True, False, False, False]
+    assert FAULTED.first_faulted_N.tolist() == [True, True, False, True]
+    figures = rollout_metrics(FAULTED)
+    assert figures["tools/failure_frequency"] == pytest.approx(4 / 8)
+    assert figures["tools/injected_failure_frequency"] == pytest.approx(2 / 8)
+
+
+def test_what_became_of_faults_and_errors_is_told_by_kind_and_origin() -> None:
+    figures = noise_metrics(FAULTED)
+    expected = {
+        "scheduled": 3 / 8,
+        "landed": 4 / 6,
+        "standing": 1 / 6,
+        "retried": 3 / 4,
+        "recovered": 1 / 2,
+        "scheduled_timeout": 2 / 8,
+        "landed_timeout": 2 / 6,
+        "retried_timeout": 1,
+        "recovered_timeout": 0,
+        "scheduled_wrong_value": 1 / 8,
+        "landed_wrong_value": 2 / 6,
+        "retried_wrong_value": 1 / 2,
+        "recovered_wrong_value": 1,
+        "scheduled_connection": 0,
+        "landed_connection": 0,
+    }
+    assert {name: figures[f"noise/{name}"] for name in expected} == pytest.approx(expected)
+    assert math.isnan(figures["noise/retried_connection"])
+    assert math.isnan(figures["noise/recovered_connection"])
+    own = rollout_metrics(FAULTED)
+    assert own["tools/policy_failure_retried"] == pytest.approx(1 / 2)
+    assert own["tools/policy_failure_recovered"] == 1
+
+
+def test_faults_of_each_kind_add_up_to_all() -> None:
+    for batch in (BATCH, FAULTED):
+        figures = noise_metrics(batch)
+        for name in ("scheduled", "landed"):
+            assert sum(figures[f"noise/{name}_{kind}"] for kind in KINDS) == pytest.approx(figures[f"noise/{name}"])
+
+
 def test_selection_is_described_within_groups() -> None:
     chosen = np.array([0, 3])
     trainable = np.array([True] * 4 + [False] * 4)
@@ -138,6 +214,14 @@ def test_evaluation_of_the_batch() -> None:
     assert figures["good_first_call"] == pytest.approx(3 / 7)
     assert figures["recovery"] == 1
     assert figures["faulted_first_calls"] == 2
+
+
+def test_the_columns_of_the_noise_are_the_same_for_every_batch() -> None:
+    empty = make([episode([], False)], [0])
+    columns = [name for name in METRICS if name.startswith("noise/")]
+    for batch in (BATCH, FAULTED, empty):
+        assert sorted(noise_metrics(batch)) == sorted(columns)
+    assert len(columns) == 7 + 4 * len(KINDS)
 
 
 def test_every_figure_has_a_column() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import doctest
 import math
 import pickle
 
@@ -14,10 +15,9 @@ from scipy import stats
 from scipy.special import ndtr, ndtri, owens_t
 
 from tool_gym import rng
-from tool_gym.errors import ConfigError, ToolGymError
-from tool_gym.noise import FAULTS, CorrelatedNoise, IIDNoise, NoiseModel, NoNoise, apply_fault
+from tool_gym.errors import ConfigError
+from tool_gym.noise import BurstNoise, CorrelatedNoise, FaultMix, IIDNoise, NoiseModel, NoNoise, PerToolNoise
 from tool_gym.noise.normal import bivariate_cdf, cdf, quantile, scalar_cdf, scalar_quantile
-from tool_gym.tools import ToolResult
 
 repeatable = settings(derandomize=True, deadline=None)
 
@@ -46,7 +46,7 @@ def test_no_noise_schedules_nothing():
     assert NoNoise().fault_probability(0.0) == NoNoise().rate == 0.0
 
 
-@pytest.mark.parametrize("noise", [IIDNoise(0.3), CorrelatedNoise(0.3, 0.9, REFERENCE)])
+@pytest.mark.parametrize("noise", [IIDNoise(0.3), CorrelatedNoise(0.3, 0.9, REFERENCE), BurstNoise(0.3, 3)])
 def test_draw_returns_one_bool_per_call_and_none_for_no_call(noise):
     assert draws(noise, np.zeros(0)).shape == (0,)
     result = draws(noise, np.zeros(7))
@@ -69,7 +69,8 @@ def test_without_correlation_the_faults_are_those_of_iid_noise(rate, seed, refer
 
 
 @pytest.mark.parametrize(
-    "make", [IIDNoise, *(lambda r, c=c: CorrelatedNoise(r, c, REFERENCE) for c in (-1, 0, 0.9, 1))]
+    "make",
+    [IIDNoise, lambda r: BurstNoise(r, 2), *(lambda r, c=c: CorrelatedNoise(r, c, REFERENCE) for c in (-1, 0, 0.9, 1))],
 )
 def test_rate_zero_never_fails_and_rate_one_always(make):
     qualities = np.linspace(0, 1, 1000)
@@ -89,7 +90,7 @@ def test_faults_at_a_lower_rate_are_among_those_at_a_higher_one(reference, corre
     assert np.all(fewer <= more)
 
 
-@pytest.mark.parametrize("noise", [IIDNoise(0.3), CorrelatedNoise(0.3, 0.9, REFERENCE)])
+@pytest.mark.parametrize("noise", [IIDNoise(0.3), CorrelatedNoise(0.3, 0.9, REFERENCE), BurstNoise(0.3, 3)])
 def test_a_call_meets_the_same_fault_whatever_else_is_in_the_batch(noise):
     generator = np.random.default_rng(0)
     qualities, calls = generator.choice(REFERENCE, 200), generator.integers(0, 5, 200)
@@ -244,7 +245,7 @@ def test_state_restores_where_a_model_was(mode):
 
 
 def test_models_that_learn_nothing_have_no_state_and_refuse_another_s():
-    for noise in (NoNoise(), IIDNoise(0.3)):
+    for noise in (NoNoise(), IIDNoise(0.3), BurstNoise(0.3, 3), PerToolNoise({"python": IIDNoise(0.3)})):
         assert noise.state() == {}
         noise.observe([0.5])
         noise.load_state({})
@@ -270,10 +271,21 @@ def test_changing_the_caller_s_arrays_changes_no_model():
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda noise: pickle.loads(pickle.dumps(noise))])
-@pytest.mark.parametrize("noise", [NoNoise(), IIDNoise(0.3), CorrelatedNoise(0.3, 0.9, REFERENCE)])
+@pytest.mark.parametrize(
+    "noise",
+    [
+        NoNoise(),
+        IIDNoise(0.3, faults=FaultMix({"malformed": 0.5, "wrong_value": 0.5}, 0.2)),
+        CorrelatedNoise(0.3, 0.9, REFERENCE),
+        BurstNoise(0.3, 3),
+        PerToolNoise({"python": BurstNoise(0.3, 3)}, IIDNoise(0.3)),
+    ],
+)
 def test_models_survive_pickle_and_deepcopy(noise, duplicate):
     qualities = np.linspace(0, 1, 200)
     assert draws(duplicate(noise), qualities).tolist() == draws(noise, qualities).tolist()
+    assert duplicate(noise).faults == noise.faults
+    assert repr(duplicate(noise)) == repr(noise)
 
 
 # -- bad input
@@ -281,7 +293,7 @@ def test_models_survive_pickle_and_deepcopy(noise, duplicate):
 
 @pytest.mark.parametrize("rate", [-0.1, 1.1, math.nan, math.inf, "0.3", None, True])
 def test_a_rate_outside_of_its_range_is_refused(rate):
-    for make in (IIDNoise, lambda rate: CorrelatedNoise(rate, 0.9, REFERENCE)):
+    for make in (IIDNoise, lambda rate: CorrelatedNoise(rate, 0.9, REFERENCE), lambda rate: BurstNoise(rate, 3)):
         with pytest.raises(ConfigError) as caught:
             make(rate)
         assert caught.value.field == "noise_rate"
@@ -319,6 +331,12 @@ def test_a_bad_mode_or_window_is_refused(options):
 def test_fault_probability_of_what_is_no_quality_is_refused(quality):
     with pytest.raises(ConfigError):
         CorrelatedNoise(0.3, 0.9, REFERENCE).fault_probability(quality)
+
+
+def test_the_figures_of_the_page_on_noise_are_true():
+    results = doctest.testfile("../docs/NOISE.md", verbose=False, encoding="utf-8")
+    assert results.failed == 0
+    assert results.attempted > 15
 
 
 # -- the normal distribution
@@ -377,22 +395,3 @@ def test_cdf_and_quantile_agree_with_scipy_and_keep_shapes():
 
 def test_scalar_quantile_reaches_its_ends():
     assert (scalar_quantile(0.0), scalar_quantile(0.5), scalar_quantile(1.0)) == (-math.inf, 0.0, math.inf)
-
-
-# -- what the policy sees
-
-
-@pytest.mark.parametrize("kind", list(FAULTS))
-def test_a_fault_hides_what_the_call_returned(kind):
-    seen = apply_fault(kind, ToolResult("ok", output="4711", steps=3))
-    assert not seen.ok
-    assert "4711" not in seen.output + seen.message
-
-
-def test_a_timeout_looks_like_one():
-    assert apply_fault("timeout", ToolResult("ok", output="3")) == ToolResult("error", "timeout", "no reply")
-
-
-def test_an_unknown_fault_is_refused_with_the_known_ones_named():
-    with pytest.raises(ToolGymError, match=r"fault: got 'earthquake'; allowed: .*timeout"):
-        apply_fault("earthquake", ToolResult("ok"))

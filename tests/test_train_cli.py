@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import train as train_command
 from agents import runs, trainer
 from agents.config import Config
 from tests.tiny import Silent, tiny_config
@@ -31,11 +32,16 @@ def train(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 def refused(result: subprocess.CompletedProcess[str], *parts: str) -> None:
     assert result.returncode == 2, result.stdout + result.stderr
-    assert result.stdout == ""
-    assert result.stderr.count("\n") == 1
-    assert result.stderr.startswith("error: ")
+    one_line(result.stdout, result.stderr, *parts)
+
+
+def one_line(output: str, errors: str, *parts: str) -> None:
+    """Nothing was said but one line that names field, value and what is allowed."""
+    assert output == ""
+    assert errors.count("\n") == 1
+    assert errors.startswith("error: ")
     for part in parts:
-        assert part in result.stderr
+        assert part in errors
 
 
 @pytest.mark.parametrize(
@@ -59,9 +65,20 @@ def refused(result: subprocess.CompletedProcess[str], *parts: str) -> None:
     ],
 )
 def test_bad_input_is_refused_in_one_line_before_anything_is_written(
-    words: str, parts: tuple[str, ...], tmp_path: Path
+    words: str,
+    parts: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    refused(train(*words.split(), cwd=tmp_path), *parts)
+    monkeypatch.chdir(tmp_path)
+    assert train_command.run(words.split()) == 2
+    one_line(*capsys.readouterr(), *parts)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_itself_says_it_on_stderr_with_status_2(tmp_path: Path) -> None:
+    refused(train("--selector", "rocc", cwd=tmp_path), "algo.selector", "'rocc'", "stratified")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -15,11 +15,19 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from tests.episode_fakes import Echo, FakePool, Sums
 from tool_gym import ToolEnv, ToolVectorEnv
 from tool_gym.errors import ConfigError, ToolGymError
-from tool_gym.noise import CorrelatedNoise
+from tool_gym.noise import KINDS, BurstNoise, CorrelatedNoise, FaultMix, IIDNoise, PerToolNoise
 from tool_gym.tasks.base import Problem
 
 MODES = list(AutoresetMode)
-NOISES = ["none", "iid", CorrelatedNoise(0.5, 0.9, np.array([0.0, 0.5, 0.5, 1.0]))]
+MIX = FaultMix({"timeout": 0.4, "malformed": 0.2, "truncated": 0.1, "wrong_value": 0.3}, permanent=0.3)
+NOISES = {
+    "none": "none",
+    "iid": "iid",
+    "burst": "burst",
+    "correlated": CorrelatedNoise(0.5, 0.9, np.array([0.0, 0.5, 0.5, 1.0])),
+    "mixture": IIDNoise(0.5, faults=MIX),
+    "per tool": PerToolNoise({"python": BurstNoise(0.5, 2.0, faults=MIX)}),
+}
 ACTIONS = [
     "<python>1+1</python>",
     "<python>((</python>",
@@ -69,7 +77,7 @@ def scripted_actions(prompts: list[str], rng: np.random.Generator) -> tuple[str,
     return tuple(chosen)
 
 
-@pytest.mark.parametrize("noise", NOISES, ids=["none", "iid", "correlated"])
+@pytest.mark.parametrize("noise", list(NOISES.values()), ids=list(NOISES))
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
 @pytest.mark.parametrize("seed", [5, [3, None, 3, 9]], ids=["int", "list"])
 def test_it_equals_gymnasium_s_sync_vector_env_step_by_step(mode: AutoresetMode, noise: Any, seed: Any) -> None:
@@ -91,7 +99,7 @@ def test_it_equals_gymnasium_s_sync_vector_env_step_by_step(mode: AutoresetMode,
         assert_same(mine, theirs.step(actions))
         ended = mine[2] | mine[3]
         ends, successes = ends + int(ended.sum()), successes + int(mine[1].sum())
-        faults += sum("timeout" in observation for observation in mine[0])
+        faults += sum(kind in KINDS for kind in mine[4]["fault_kind"])
         if mode is AutoresetMode.DISABLED and ended.any():
             reset = ours.reset(options={"reset_mask": ended})
             assert_same(reset, theirs.reset(options={"reset_mask": ended}))

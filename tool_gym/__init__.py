@@ -31,3 +31,10 @@ __all__ = [
 
 # Named, not imported: making the environment imports it, and the spec can be written as JSON.
 register("tool_gym/Arithmetic-v0", task="tool_gym.tasks.arithmetic:Arithmetic")
+register("tool_gym/Assignments-v0", task="tool_gym.tasks.assignments:Assignments", max_turns=6, stateful=True)
+register(
+    "tool_gym/Retrieval-v0",
+    task="tool_gym.tasks.retrieval:Retrieval",
+    tools=("tool_gym.tasks.retrieval:lookup",),
+    max_turns=8,
+)

@@ -13,6 +13,7 @@ import gymnasium
 
 from tool_gym.env import NOISES, ToolEnv
 from tool_gym.errors import ConfigError, ToolGymError
+from tool_gym.noise import KINDS
 from tool_gym.protocol import ANSWER, tags
 from tool_gym.registration import find, import_module, resolve, tool_environments
 from tool_gym.tasks.base import SPLITS
@@ -45,6 +46,10 @@ def _parser() -> argparse.ArgumentParser:
     play.add_argument("--noise", choices=NOISES, default="none", help="which calls are made to fail")
     play.add_argument("--noise-rate", type=float, default=0.3, help="share of working calls that fail (default .3)")
     play.add_argument("--correlation", type=float, default=0.9, help="of faults and poor reasoning (default .9)")
+    play.add_argument("--mean-burst", type=float, help="mean length of an outage in calls (--noise burst)")
+    kinds = f"{', '.join(KINDS)}; or shares, timeout=.7,wrong_value=.3"
+    play.add_argument("--faults", type=_shares, help=f"what faults look like (default timeout): {kinds}")
+    play.add_argument("--permanent", type=float, help="share of faults that stay for the episode (default 0)")
     play.add_argument("--difficulty", type=int, help="default: drawn")
     play.add_argument("--answers", type=int, help="number of possible answers, where the task has that setting")
     play.add_argument("--split", choices=tuple(SPLITS), default="train")
@@ -52,6 +57,13 @@ def _parser() -> argparse.ArgumentParser:
     play.add_argument("--seed", type=int, help="default: drawn")
     play.set_defaults(run=_play)
     return parser
+
+
+def _shares(text: str) -> str | dict[str, float]:
+    """A kind of fault, or the share of each: ``timeout=.7,wrong_value=.3``."""
+    if "=" not in text:
+        return text
+    return {kind.strip(): float(share) for kind, _, share in (part.partition("=") for part in text.split(","))}
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -77,7 +89,8 @@ def _play(options: argparse.Namespace) -> int:
     if options.seed is not None and options.seed < 0:
         raise ConfigError("seed", options.seed, "0 or more")
     find(options.id)  # says what exists, where gymnasium would guess at a near name
-    names = ("noise", "noise_rate", "correlation", "difficulty", "answers", "split", "max_turns")
+    names = ["noise", "noise_rate", "correlation", "mean_burst", "faults", "permanent"]
+    names += ["difficulty", "answers", "split", "max_turns"]
     settings = {name: value for name in names if (value := getattr(options, name)) is not None}
     env = gymnasium.make(options.id, disable_env_checker=True, **settings).unwrapped
     assert isinstance(env, ToolEnv)
@@ -134,7 +147,8 @@ def describe(info: dict[str, Any], calls_before: int, faults_before: int) -> str
     if info["tool_calls"] > calls_before:
         parts.append(f"quality {info['reasoning_quality']:.2f}" if info["reasoning_quality"] >= 0 else "not judged")
     if info["injected_faults"] > faults_before:
-        parts.append(f"injected fault: {info['error_kind'] or 'silent'}")
+        kind = info["fault_kind"] if info["error_origin"] else f"silent {info['fault_kind']}"
+        parts.append(f"injected fault: {kind}{', to stay' if info['fault_permanent'] else ''}")
     elif info["error_origin"]:
         parts.append(f"{info['error_origin']} error: {info['error_kind']}")
     return ", ".join(parts)

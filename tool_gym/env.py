@@ -6,7 +6,7 @@ import copy
 import pickle
 import string
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, SupportsFloat
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsFloat
 
 import gymnasium
 import numpy as np
@@ -16,8 +16,9 @@ from gymnasium import spaces
 from tool_gym import rng
 from tool_gym.episodes import DEFAULT_OUTPUT_CHARS, EpisodeRecord, Episodes, EpisodeSpec, Transition
 from tool_gym.errors import ConfigError, TaskError
-from tool_gym.noise import CorrelatedNoise, IIDNoise, NoiseModel, NoNoise
+from tool_gym.noise import BurstNoise, CorrelatedNoise, FaultMix, IIDNoise, NoiseModel, NoNoise
 from tool_gym.noise.correlated import ReferenceMode
+from tool_gym.noise.draws import checked_number
 from tool_gym.protocol import printable
 from tool_gym.registration import DEFAULT_MAX_TURNS, TaskLike, resolve_task
 from tool_gym.tasks.base import SPLITS, Problem, Task
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
 MAX_ACTION_CHARS = 4096
 MAX_OBSERVATION_CHARS = 65_536
 
-NOISES = ("none", "iid", "correlated")
+NOISES = ("none", "iid", "correlated", "burst")
+DEFAULT_MEAN_BURST = 3.0
+
+FaultsLike = FaultMix | Mapping[str, float] | str
 
 # Reference distributions measured in this process, by what they depend on.
 _references: dict[tuple[Any, ...], npt.NDArray[np.float64]] = {}
@@ -41,12 +45,15 @@ class ToolEnv(gymnasium.Env[str, str]):
     Args:
         task: a Task subclass, an instance of one, or "module:Class".
         tools: names of tools, or Tool objects.
-        noise: "none", "iid", "correlated", or a NoiseModel, of which the environment keeps a copy.
-        noise_rate: probability that a call that would have worked is made to fail (iid, correlated).
+        noise: "none", "iid", "correlated", "burst", or a NoiseModel, of which the environment keeps a copy.
+        noise_rate: probability that a call that would have worked is made to fail (iid, correlated, burst).
         correlation: of faults and poor reasoning, in [-1, 1] (correlated). Its reference distribution is
             measured on the task's demonstrations, once in a process.
         reference_mode: "frozen", or "running", which follows the reasoning of the episodes played; a seeded
             reset starts it afresh.
+        mean_burst: mean length of an outage in calls (burst); each episode has outages of its own.
+        faults: what faults look like: a kind of :data:`tool_gym.noise.KINDS`, the share of each kind, or a FaultMix.
+        permanent: share of faults that stay for the rest of the episode, in [0, 1].
         difficulty: one of the task's difficulties; None draws one uniformly for each episode.
         split: "train", "validation" or "test".
         max_turns: turns of an episode, the answering one included.
@@ -78,6 +85,9 @@ class ToolEnv(gymnasium.Env[str, str]):
         noise_rate: float = 0.3,
         correlation: float = 0.9,
         reference_mode: ReferenceMode = "frozen",
+        mean_burst: float = DEFAULT_MEAN_BURST,
+        faults: FaultsLike = "timeout",
+        permanent: float = 0.0,
         difficulty: int | None = None,
         split: str = "train",
         max_turns: int = DEFAULT_MAX_TURNS,
@@ -91,7 +101,13 @@ class ToolEnv(gymnasium.Env[str, str]):
         self.task = resolve_task(task, **task_kwargs)
         self.source = EpisodeSource(self.task, difficulty, split)
         tools = resolve_tools(tools, stateful)
-        self.noise = build_noise(noise, noise_rate, correlation, reference_mode, self.task, tools, pool)
+        self.noise = build_noise(
+            noise,
+            NoiseSettings(noise_rate, correlation, reference_mode, mean_burst, faults, permanent),
+            self.task,
+            tools,
+            pool,
+        )
         self._first_noise_state = copy.deepcopy(self.noise.state())
         self.episodes = Episodes(
             self.task, tools, noise=self.noise, max_turns=max_turns, pool=pool, max_output_chars=max_output_chars
@@ -218,16 +234,17 @@ class EpisodeSource:
 
 
 class Transcript:
-    """An episode for people to read: the turns, the replies, and which of them were injected faults."""
+    """An episode for people to read: the turns, the replies, and which of them were injected faults or silent ones."""
 
     def __init__(self, problem: Problem | None = None) -> None:
         self.lines = [] if problem is None else [f"{prompt(problem)}   (difficulty {problem.difficulty})"]
 
     def add(self, action: str, transition: Transition) -> None:
-        origin = transition.info["error_origin"]
+        origin, fault = transition.info["error_origin"], transition.info["fault_kind"]
         self.lines.append(f"[{transition.record.turns}] {printable(action)}")
         if transition.observation:
-            note = "" if origin in ("", "policy") else f"   ({origin} fault)"
+            what = f"silent {fault}" if fault and not origin else f"{origin} fault"
+            note = f"   ({what})" if fault or origin == "infrastructure" else ""
             self.lines.append(f"    {transition.observation}{note}")
         if transition.terminated or transition.truncated:
             how = "answered" if transition.terminated else "cut off"
@@ -258,15 +275,32 @@ def prompt(problem: Problem) -> str:
 
 def observe(noise: NoiseModel, records: Sequence[EpisodeRecord]) -> None:
     """Tell a noise model of the eligible calls of ended episodes, leaving invalid ones out."""
-    qualities = [call.quality for record in records if record.valid for call in record.calls if call.eligible]
-    noise.observe(np.array(qualities))
+    calls = [call for record in records if record.valid for call in record.calls if call.eligible]
+    noise.observe_calls(np.array([call.quality for call in calls]), [call.call.tool for call in calls])
+
+
+class NoiseSettings(NamedTuple):
+    """The arguments of an environment that say what a noise given by name is like: see :class:`ToolEnv`."""
+
+    rate: float
+    correlation: float
+    reference_mode: ReferenceMode
+    mean_burst: float
+    faults: FaultsLike
+    permanent: float
+
+    def mix(self) -> FaultMix:
+        """What faults look like. Raises ConfigError for kinds, shares or a permanence that cannot be."""
+        if not isinstance(self.faults, FaultMix):
+            return FaultMix(self.faults, self.permanent)
+        if self.permanent != 0.0:
+            raise ConfigError("permanent", self.permanent, "0.0 where `faults` is a FaultMix, which has its own")
+        return self.faults
 
 
 def build_noise(
     noise: str | NoiseModel,
-    rate: float,
-    correlation: float,
-    reference_mode: ReferenceMode,
+    settings: NoiseSettings,
     task: Task,
     tools: Sequence[str | Tool],
     pool: InterpreterPool | None,
@@ -274,19 +308,27 @@ def build_noise(
     """The noise model that an environment's arguments stand for; a model that is given is copied.
 
     Raises:
-        ConfigError: an unknown noise, or a number outside of its range.
+        ConfigError: an unknown noise, or a setting outside of its range.
     """
+    faults = settings.mix()
     if isinstance(noise, NoiseModel):
+        if faults != FaultMix():
+            raise ConfigError("faults", faults, "nothing where `noise` is a NoiseModel, which has its own")
         return copy.deepcopy(noise)
+    rate, mode = settings.rate, settings.reference_mode
     # Built before it is asked which one is wanted: a bad number costs no time, and is refused also where it has no use.
-    iid, _ = IIDNoise(rate), CorrelatedNoise(rate, correlation, np.zeros(1), reference_mode=reference_mode)
+    iid = IIDNoise(rate, faults=faults)
+    CorrelatedNoise(rate, settings.correlation, np.zeros(1), reference_mode=mode)
+    checked_number("mean_burst", settings.mean_burst, 1.0, 1e9)
     if noise == "none":
         return NoNoise()
     if noise == "iid":
         return iid
+    if noise == "burst":
+        return BurstNoise(rate, settings.mean_burst, faults=faults)
     if noise == "correlated":
         reference = measured_reference(task, tools, pool)
-        return CorrelatedNoise(rate, correlation, reference, reference_mode=reference_mode)
+        return CorrelatedNoise(rate, settings.correlation, reference, reference_mode=mode, faults=faults)
     raise ConfigError("noise", noise, f"{', '.join(NOISES)}, or a NoiseModel")
 
 

@@ -7,15 +7,16 @@ asynchronously (a trainer) goes through the same code.
 
 An episode is a sequence of turns of at most ``max_turns``. A turn with a call is replied to with what the
 tool said, one with an answer is graded and ends the episode, and one with neither gets an error. A noise
-model may replace the result of a call that worked by a fault. Which calls it strikes is a function of the
-episode's key, the call's number in its episode and the call's quality: neither the order in which tools
-answer nor what else is in flight can change an episode.
+model may replace the result of a call that worked by a fault. Which calls it strikes, and how, is a function of the
+episode's keys, the call's number in its episode, its tool and its quality, and of permanent faults before it:
+neither the order in which tools answer nor what else is in flight can change an episode.
 """
 
 from __future__ import annotations
 
 import copy
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -23,8 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from tool_gym.errors import ConfigError, InfrastructureError, TaskError, ToolGymError
-from tool_gym.noise import NoiseModel, NoNoise
-from tool_gym.noise.faults import apply_fault
+from tool_gym.noise import KINDS, Calls, Fault, NoiseModel, NoNoise
 from tool_gym.protocol import MIN_OUTPUT_CHARS, ParsedTurn, format_problem, format_reply, parse
 from tool_gym.tasks.base import Problem, Task
 from tool_gym.tools import Finished, Results, Tool, ToolCall, ToolRequest, ToolResult, resolve_tools
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from tool_gym.interpreter import InterpreterPool
 
 Origin = Literal["", "policy", "injected", "infrastructure"]
-
-FAULT = "timeout"
-"""The kind of fault that replaces the result of a call which the noise model strikes."""
 
 DEFAULT_OUTPUT_CHARS = 1000
 """Longest output shown to a policy, where nothing else is asked for."""
@@ -57,10 +54,13 @@ class EpisodeSpec:
     Attributes:
         problem: the problem posed.
         key: 64-bit key of every noise draw of the episode (see :mod:`tool_gym.rng`).
+        outage_key: 64-bit key of the outages that burst noise makes; episodes with the same one, such as those of a
+            training step, are in the same outages. None: ``key``, outages of its own.
     """
 
     problem: Problem
     key: int
+    outage_key: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +74,17 @@ class CallRecord:
         quality: the task's judgement of the call, 0 (confused) to 1 (right), before any fault; 0 for an
             unclosed call, which never ran; -1 after an infrastructure failure.
         eligible: whether the true result is ok, so that a fault could replace it.
-        fault: kind of the fault that was injected, "" if none.
+        fault: kind of the fault that was injected (a silent one included), "" if none.
         scheduled: whether the noise model struck this call, eligible or not.
         origin: whose doing an error is: "" if ``delivered`` is ok (a silent wrong value included), else
             ``policy``, ``injected`` or ``infrastructure``.
         turn: number of the turn that made the call, from 1.
+        scheduled_kind: kind of the fault that was scheduled, "" if none. It is not the one that was injected where an
+            earlier, permanent one stands.
+        permanent: whether the fault that was injected stays for the rest of the episode.
+        standing: whether it is an earlier one that stayed.
+        retry_of: index of the earlier call, the same in tool and body, that met a fault or an error and that this is
+            the first to make again; -1 if there is none.
     """
 
     call: ToolCall
@@ -90,6 +96,26 @@ class CallRecord:
     scheduled: bool
     origin: Origin
     turn: int
+    scheduled_kind: str = ""
+    permanent: bool = False
+    standing: bool = False
+    retry_of: int = -1
+
+
+class FaultCount(NamedTuple):
+    """Faults of one kind in one episode.
+
+    Attributes:
+        scheduled: drawn by the noise model, on whatever call.
+        landed: injected in place of a true result, standing ones included.
+        retried: landed, and the same call was made again later.
+        recovered: landed, and the episode was answered rightly in the end.
+    """
+
+    scheduled: int
+    landed: int
+    retried: int
+    recovered: int
 
 
 @dataclass(slots=True)
@@ -97,7 +123,7 @@ class EpisodeRecord:
     """An episode so far; complete once its last transition is collected.
 
     Attributes:
-        problem, key: as specified.
+        problem, key, outage_key: as specified.
         calls: every call in order, unclosed ones included.
         turns: turns of the policy so far.
         answers: well-formed answer blocks of the answering turn, 0 if there was none or its answer tags do
@@ -119,6 +145,17 @@ class EpisodeRecord:
     answer: str | None = None
     success: bool = False
     valid: bool = True
+    outage_key: int | None = None
+
+    def fault_counts(self) -> dict[str, FaultCount]:
+        """What became of the faults so far, for every kind in the order of :data:`tool_gym.noise.KINDS`."""
+        scheduled = Counter(call.scheduled_kind for call in self.calls)
+        landed = Counter(call.fault for call in self.calls)
+        retried = Counter(self.calls[call.retry_of].fault for call in self.calls if call.retry_of >= 0)
+        return {
+            kind: FaultCount(scheduled[kind], landed[kind], retried[kind], landed[kind] * self.success)
+            for kind in KINDS
+        }
 
 
 class Transition(NamedTuple):
@@ -146,13 +183,28 @@ class Transition(NamedTuple):
 class _Episode:
     """A running episode: its record, and what only its running needs."""
 
-    __slots__ = ("errors", "faults", "history", "in_flight", "record", "states")
+    __slots__ = (
+        "errors",
+        "failed",
+        "faults",
+        "history",
+        "in_flight",
+        "record",
+        "retried",
+        "scheduled",
+        "standing",
+        "states",
+    )
 
     def __init__(self, record: EpisodeRecord) -> None:
         self.record = record
         self.history: list[tuple[ToolCall, ToolResult]] = []  # calls that a tool answered, with true results
         self.errors = 0
+        self.scheduled = 0
         self.faults = 0
+        self.retried = 0
+        self.standing: dict[str, Fault] = {}  # the permanent fault of each tool that has met one
+        self.failed: dict[ToolCall, int] = {}  # calls that met a fault or an error and were not made again since
         self.in_flight = False
         self.states: dict[str, dict[str, Any]] = {}  # what each tool keeps
 
@@ -218,6 +270,7 @@ class Episodes:
         self._pool = pool
         self._tools = {tool.name: tool for tool in self.tools}
         self._names = tuple(self._tools)
+        self.noise.check_tools(self._names)
         self._next_id = 0
         self._running: dict[int, _Episode] = {}
         self._ready: list[_Step] = []
@@ -241,12 +294,15 @@ class Episodes:
         for spec in specs:
             if not isinstance(spec, EpisodeSpec) or not isinstance(spec.problem, Problem):
                 raise ConfigError("specs", spec, "EpisodeSpec(problem: Problem, key: int)")
-            if not _is_integer(spec.key) or not 0 <= spec.key < 2**64:
+            if not _is_key(spec.key):
                 raise ConfigError("key", spec.key, "an unsigned 64-bit integer")
+            if spec.outage_key is not None and not _is_key(spec.outage_key):
+                raise ConfigError("outage_key", spec.outage_key, "an unsigned 64-bit integer, or None")
         ids = list(range(self._next_id, self._next_id + len(specs)))
         self._next_id += len(specs)
         for id_, spec in zip(ids, specs, strict=True):
-            self._running[id_] = _Episode(EpisodeRecord(spec.problem, int(spec.key)))
+            outage_key = None if spec.outage_key is None else int(spec.outage_key)
+            self._running[id_] = _Episode(EpisodeRecord(spec.problem, int(spec.key), outage_key=outage_key))
         return ids
 
     def submit(self, ids: Sequence[int], turns: Sequence[str]) -> None:
@@ -307,14 +363,12 @@ class Episodes:
         for id_ in ids:
             episode = self._running.pop(id_)
             self._outstanding -= episode.in_flight
-            transitions.append(
-                Transition(id_, "", 0.0, False, True, self._info(episode, "", "", NO_QUALITY), episode.record)
-            )
+            transitions.append(Transition(id_, "", 0.0, False, True, self._info(episode), episode.record))
         return transitions
 
     def info(self, id_: int) -> dict[str, Any]:
         """The info of a running episode between turns, such as after its beginning: no error, no call."""
-        return self._info(self._running[id_], "", "", NO_QUALITY)
+        return self._info(self._running[id_])
 
     def close(self) -> None:
         """Drop every running episode. The pool stays open, for it belongs to others. Closing twice is fine."""
@@ -415,26 +469,22 @@ class Episodes:
         """Judge the calls of N steps, draw their faults at once, and enter them in their episodes' records."""
         episodes = [self._running[step.id] for step in steps]
         qualities_N = [self._quality(episode, step) for episode, step in zip(episodes, steps, strict=True)]
-        scheduled_N = self.noise.draw(
-            np.maximum(np.array(qualities_N), 0.0),
-            np.array([episode.record.key for episode in episodes], dtype=np.uint64),
-            np.array([len(episode.record.calls) for episode in episodes], dtype=np.int64),
-        ).tolist()
-        records = []
-        for episode, step, quality, scheduled in zip(episodes, steps, qualities_N, scheduled_N, strict=True):
-            result = step.result
-            assert result is not None
-            fault = FAULT if scheduled and result.ok else ""
-            delivered = apply_fault(fault, result) if fault else result
-            origin = _origin(delivered, fault)
-            call = ToolCall(step.turn.tool, step.turn.body)
-            record = episode.record
-            made = CallRecord(call, result, delivered, quality, result.ok, fault, scheduled, origin, record.turns)
-            record.calls.append(made)
-            episode.faults += fault != ""
-            episode.errors += origin in ("policy", "injected")
-            records.append(made)
-        return records
+        records = [episode.record for episode in episodes]
+        keys_N = np.array([record.key for record in records], dtype=np.uint64)
+        outages = [record.key if record.outage_key is None else record.outage_key for record in records]
+        scheduled_N = self.noise.strike(
+            Calls(
+                qualities=np.maximum(np.array(qualities_N), 0.0),
+                keys=keys_N,
+                numbers=np.array([len(record.calls) for record in records], dtype=np.int64),
+                outage_keys=np.array(outages, dtype=np.uint64),
+                tools=[step.turn.tool for step in steps],
+            )
+        )
+        return [
+            _record_call(episode, step, quality, scheduled)
+            for episode, step, quality, scheduled in zip(episodes, steps, qualities_N, scheduled_N, strict=True)
+        ]
 
     def _advance(self, step: _Step, made: CallRecord | None) -> Transition:
         """The transition of a step; ``made`` is the record of its call, None where it made none."""
@@ -446,13 +496,12 @@ class Episodes:
             record.answers, record.answer = step.turn.answers, step.turn.answer
             record.success = self._grade(record.problem, step.turn.answer)
             del self._running[step.id]
-            info = self._info(episode, "", "", NO_QUALITY)
-            return Transition(step.id, "", float(record.success), True, False, info, record)
+            return Transition(step.id, "", float(record.success), True, False, self._info(episode), record)
         if made is None:
             record.idle_turns += 1
-            told, origin, quality = format_problem(step.turn), "policy", NO_QUALITY
+            told, origin = format_problem(step.turn), "policy"
         else:
-            told, origin, quality = made.delivered, made.origin, made.quality
+            told, origin = made.delivered, made.origin
             record.valid = origin != "infrastructure"
         truncated = record.turns >= self.max_turns or not record.valid
         if truncated:
@@ -461,7 +510,7 @@ class Episodes:
             told, self._names, max_output_chars=self.max_output_chars, max_error_chars=self.task.max_error_chars
         )
         kind = "" if told.ok else told.kind or told.status
-        info = self._info(episode, origin, kind, quality)
+        info = self._info(episode, origin, kind, made)
         return Transition(step.id, observation, 0.0, False, truncated, info, record)
 
     def _quality(self, episode: _Episode, step: _Step) -> float:
@@ -493,15 +542,22 @@ class Episodes:
     def _task_error(self, method: str, problem: Problem, what: str) -> TaskError:
         return TaskError(f"{type(self.task).__name__}.{method} {what} (problem {problem.prompt!r})")
 
-    def _info(self, episode: _Episode, origin: str, kind: str, quality: float) -> dict[str, Any]:
+    def _info(
+        self, episode: _Episode, origin: str = "", kind: str = "", made: CallRecord | None = None
+    ) -> dict[str, Any]:
         record = episode.record
         return {
             "tool_calls": len(record.calls),
             "tool_errors": episode.errors,
+            "scheduled_faults": episode.scheduled,
             "injected_faults": episode.faults,
+            "retried_faults": episode.retried,
+            "recovered_faults": episode.faults if record.success else 0,
             "error_origin": origin,
             "error_kind": kind,
-            "reasoning_quality": quality,
+            "fault_kind": made.fault if made else "",
+            "fault_permanent": made.permanent if made else False,
+            "reasoning_quality": made.quality if made else NO_QUALITY,
             "answers": record.answers,
             "turns": record.turns,
             "format_violations": record.format_violations,
@@ -511,7 +567,44 @@ class Episodes:
         }
 
 
-def _origin(delivered: ToolResult, fault: str) -> Origin:
+def _record_call(episode: _Episode, step: _Step, quality: float, scheduled: Fault | None) -> CallRecord:
+    """Enter a call in its episode's record, with the fault that strikes it, if one does, in place of its result."""
+    result, record = step.result, episode.record
+    assert result is not None
+    call = ToolCall(step.turn.tool, step.turn.body)
+    standing = episode.standing.get(call.tool)
+    fault = (standing or scheduled) if result.ok else None
+    delivered = fault.apply(result) if fault else result
+    made = CallRecord(
+        call=call,
+        result=result,
+        delivered=delivered,
+        quality=quality,
+        eligible=result.ok,
+        fault=fault.kind if fault else "",
+        scheduled=scheduled is not None,
+        origin=_origin(delivered, fault),
+        turn=record.turns,
+        scheduled_kind=scheduled.kind if scheduled else "",
+        permanent=fault is not None and fault.permanent,
+        standing=fault is not None and fault is standing,
+        # An unclosed call never ran, whatever its body: there is nothing to make again.
+        retry_of=-1 if step.turn.kind == "unclosed" else episode.failed.pop(call, -1),
+    )
+    if made.retry_of >= 0:
+        episode.retried += record.calls[made.retry_of].fault != ""
+    if step.turn.kind != "unclosed" and (fault or made.origin):
+        episode.failed[call] = len(record.calls)
+    if fault and fault.permanent:
+        episode.standing.setdefault(call.tool, fault)
+    record.calls.append(made)
+    episode.scheduled += made.scheduled
+    episode.faults += fault is not None
+    episode.errors += made.origin in ("policy", "injected")
+    return made
+
+
+def _origin(delivered: ToolResult, fault: Fault | None) -> Origin:
     """Whose doing it is that a delivered result is an error."""
     if delivered.ok:
         return ""
@@ -522,6 +615,10 @@ def _origin(delivered: ToolResult, fault: str) -> Origin:
 
 def _by_id(step: _Step) -> int:
     return step.id
+
+
+def _is_key(value: Any) -> bool:
+    return _is_integer(value) and 0 <= value < 2**64
 
 
 def _is_integer(value: Any) -> bool:

@@ -123,6 +123,16 @@ def parse(text: str, tool_names: tuple[str, ...]) -> ParsedTurn:
     return ParsedTurn(kind, tool, body, answer, answers, violations, opened)
 
 
+def format_call(tool: str, body: str) -> str:
+    """The turn that calls a tool: ``<tool>body</tool>``."""
+    return f"<{tool}>{body}</{tool}>"
+
+
+def format_answer(text: str) -> str:
+    """The turn that answers: ``<answer>text</answer>``."""
+    return f"<{ANSWER}>{text}</{ANSWER}>"
+
+
 def format_problem(turn: ParsedTurn) -> ToolResult:
     """The result that tells a policy what is wrong with an ``idle`` or ``unclosed`` turn."""
     # Short, for tasks whose policies read a character at a time.

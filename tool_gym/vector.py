@@ -14,9 +14,12 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from tool_gym.env import (
+    DEFAULT_MEAN_BURST,
     MAX_ACTION_CHARS,
     MAX_OBSERVATION_CHARS,
     EpisodeSource,
+    FaultsLike,
+    NoiseSettings,
     ToolEnv,
     Transcript,
     build_noise,
@@ -71,6 +74,9 @@ class ToolVectorEnv(VectorEnv[Observations, Sequence[str], npt.NDArray[Any]]):
         noise_rate: float = 0.3,
         correlation: float = 0.9,
         reference_mode: ReferenceMode = "frozen",
+        mean_burst: float = DEFAULT_MEAN_BURST,
+        faults: FaultsLike = "timeout",
+        permanent: float = 0.0,
         difficulty: int | None = None,
         split: str = "train",
         max_turns: int = DEFAULT_MAX_TURNS,
@@ -90,7 +96,13 @@ class ToolVectorEnv(VectorEnv[Observations, Sequence[str], npt.NDArray[Any]]):
         self.task = resolve_task(task, **task_kwargs)
         self.sources = [EpisodeSource(self.task, difficulty, split) for _ in range(self.num_envs)]
         tools = resolve_tools(tools, stateful)
-        self.noise = build_noise(noise, noise_rate, correlation, reference_mode, self.task, tools, pool)
+        self.noise = build_noise(
+            noise,
+            NoiseSettings(noise_rate, correlation, reference_mode, mean_burst, faults, permanent),
+            self.task,
+            tools,
+            pool,
+        )
         self._first_noise_state = copy.deepcopy(self.noise.state())
         self.episodes = Episodes(
             self.task, tools, noise=self.noise, max_turns=max_turns, pool=pool, max_output_chars=max_output_chars

@@ -7,6 +7,7 @@ AttributeError if it does not.
 
 from __future__ import annotations
 
+import builtins
 import collections
 import fractions
 import operator
@@ -21,10 +22,13 @@ from .guards import (
     charge_search,
     checked,
     double_starred,
+    mapping_pairs,
+    raised,
     take_all,
 )
 from .meter import CHARS_PER_STEP_SHIFT, ITEMS_PER_STEP_SHIFT, METER
 from .values import (
+    CONTAINERS,
     MAPPINGS,
     SETS,
     VIEWS,
@@ -89,8 +93,7 @@ def _splitting(name: str) -> Callable[..., Any]:
         METER.charge(1 + (len(self) >> (CHARS_PER_STEP_SHIFT - 2)))
         if name == "rsplit" and type(sep) is str:
             METER.charge((len(self) * len(sep)) >> CHARS_PER_STEP_SHIFT)
-        if type(maxsplit) is not int:
-            raise TypeError("maxsplit must be an integer")
+        maxsplit = operator.index(maxsplit)
         bound = METER.items if maxsplit < 0 else min(maxsplit, METER.items)
         pieces: list[str] = native(self, sep, bound)
         METER.check_items(len(pieces))
@@ -107,7 +110,7 @@ def _splitlines(self: Any, keepends: Any = False) -> list[str]:
     if len(self) > METER.items:
         breaks = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
         METER.check_items(sum(self.count(character) for character in breaks))
-    pieces = self.splitlines(bool(keepends))
+    pieces = self.splitlines(keepends)
     METER.check_items(len(pieces))
     return pieces  # type: ignore[no-any-return]
 
@@ -160,7 +163,7 @@ def _translated(self: Any, table: Any) -> str:
     expect(self, str, "translate")
     METER.charge(1 + (len(self) >> 3))
     if type(table) is not dict:
-        raise TypeError("translate: the table must be a dict, as str.maketrans makes it")
+        METER.refuse("str.translate with a table that is not a plain dict, as str.maketrans makes it")
     longest = max((len(item) for item in table.values() if type(item) is str), default=1)
     if any(type(item) not in (str, int, type(None)) for item in table.values()):
         raise TypeError("character mapping must return integer, None or str")
@@ -259,17 +262,17 @@ def _charged_integer(name: str) -> Callable[..., Any]:
     return method
 
 
-def _to_bytes(self: Any, size: Any = 1, byteorder: Any = "big", *, signed: Any = False) -> bytes:
+def _to_bytes(self: Any, length: Any = 1, byteorder: Any = "big", *, signed: Any = False) -> bytes:
     if type(self) is not int and type(self) is not bool:
         raise TypeError("descriptor 'to_bytes' requires an 'int' object")
-    if type(size) is int:
-        METER.check_characters(size)
-    return self.to_bytes(size, byteorder, signed=bool(signed))
+    if type(length) is int:
+        METER.check_characters(length)
+    return self.to_bytes(length, byteorder, signed=bool(signed))
 
 
-def from_bytes(value: Any, byteorder: Any = "big", *, signed: Any = False) -> int:
+def from_bytes(bytes: Any, byteorder: Any = "big", *, signed: Any = False) -> int:
     """``int.from_bytes`` of bytes or a list of small integers."""
-    data = value if type(value) is bytes else bytes(take_all(value))
+    data = bytes if type(bytes) is builtins.bytes else builtins.bytes(take_all(bytes))
     METER.check_bits(len(data) * 8)
     METER.charge((len(data) >> 3) ** 2 >> 10)
     return int.from_bytes(data, byteorder, signed=bool(signed))
@@ -319,14 +322,14 @@ def sort(items: list[Any], key: Any = None, reverse: Any = False) -> None:
     """Sort a list in place, as ``list.sort`` does, its keys weighed first."""
     if key is None:
         _weigh_sorted(list(items))
-        items.sort(reverse=bool(reverse))
+        items.sort(reverse=reverse)
         return
     keys = [key(item) for item in list(items)]
     _weigh_sorted(keys)
     if len(keys) != len(items):
         raise ValueError("list modified during sort")
     following = iter(keys)
-    items.sort(key=lambda _: next(following), reverse=bool(reverse))
+    items.sort(key=lambda _: next(following), reverse=reverse)
 
 
 # ------------------------------------------------------------------ containers
@@ -496,26 +499,6 @@ def _keyed(kind: type, name: str) -> Callable[..., Any]:
 
     method.__name__ = name
     return method
-
-
-def mapping_pairs(source: Any) -> list[tuple[Any, Any]]:
-    """Items of a mapping or of an iterable of pairs, keys charged.
-
-    Raises TypeError and ValueError as ``dict`` does.
-    """
-    if type(source) in MAPPINGS:
-        METER.check_items(len(source))
-        METER.charge_merge(len(source), len(source))
-        return list(source.items())
-    pairs = []
-    for index, pair in enumerate(take_all(source)):
-        items = take_all(pair)
-        if len(items) != 2:
-            raise ValueError(f"dictionary update sequence element #{index} has length {len(items)}; 2 is required")
-        check_key(items[0])
-        pairs.append((items[0], items[1]))
-    METER.charge(len(pairs) >> 1)
-    return pairs
 
 
 def _update(kind: type) -> Callable[..., Any]:
@@ -688,8 +671,14 @@ METHODS[set] = {name: _set_method(set, name) for name in (_SET_OPERATIONS + " " 
 def _disjoint_view(self: Any, other: Any) -> bool:
     if type(self) not in VIEWS:
         raise TypeError("isdisjoint requires a view of a dictionary")
-    METER.charge(len(self) >> ITEMS_PER_STEP_SHIFT)
-    return self.isdisjoint(take_all(other))  # type: ignore[no-any-return]
+    items = take_all(other)
+    for item in items:
+        check_key(item)
+        if type(item) in CONTAINERS:
+            weigh(item)
+    METER.charge((len(self) + len(items)) >> ITEMS_PER_STEP_SHIFT)
+    METER.charge_merge(len(self), len(items))
+    return self.isdisjoint(items)  # type: ignore[no-any-return]
 
 
 for _view in VIEWS:
@@ -702,8 +691,7 @@ for _view in VIEWS:
 
 def _throw(self: Any, error: Any) -> Any:
     expect(self, types.GeneratorType, "throw")
-    METER.charge(1)
-    return self.throw(error)
+    return self.throw(raised(error))
 
 
 METHODS[types.GeneratorType] = {
@@ -764,9 +752,10 @@ def _instance_attribute(value: Any, name: str) -> Any:
     for kind in kinds:
         if type(kind) is GuestMeta and name in kind.__dict__:
             return _unless_withheld(getattr(value, name), name)
-    own = object.__getattribute__(value, "__dict__")
-    if name in own:
-        return own[name]
+    if type(value).__dictoffset__:
+        own = object.__getattribute__(value, "__dict__")
+        if name in own:
+            return own[name]
     if isinstance(value, BaseException) and _real(value, name):
         found = _error_attribute(value, name)
         if found is WITHHELD:

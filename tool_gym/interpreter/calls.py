@@ -159,7 +159,7 @@ class InterpreterSession:
 class Call:
     """One program, until it has its result."""
 
-    __slots__ = ("batch", "crashes", "index", "losses", "session", "source", "spoiled")
+    __slots__ = ("batch", "crashes", "index", "losses", "session", "slow", "source", "spoiled")
 
     def __init__(self, batch: Pending, index: int, source: str, session: InterpreterSession | None) -> None:
         self.batch = batch
@@ -168,6 +168,8 @@ class Call:
         self.session = session
         self.losses = 0
         self.crashes = 0
+        self.slow = False
+        """Whether it has shown to be long."""
         self.spoiled = False
         """Whether a call that its session had before answered otherwise now."""
 

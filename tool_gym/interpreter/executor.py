@@ -8,15 +8,13 @@ import sys
 import warnings
 from typing import Any, NamedTuple
 
+from .guards import echo as echo_value
 from .limits import Limits
 from .meter import METER, PROGRAM, Memory, Stop
 from .policy import Program, Rejected, compile_program
 from .scope import HIDEABLE_NAMES, globals_of, intact
 from .values import class_name, error_text, one_line
-from .wire import ends_session
-
-Record = tuple[str, str, str, str, bool, int]
-"""status, kind, message, output, truncated, steps: the fields of a ToolResult."""
+from .wire import LONG, Record, ends_session
 
 _CACHED_PROGRAMS = 4096
 _CACHED_CHARACTERS = 1 << 22
@@ -40,14 +38,16 @@ class Executor:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._programs: dict[tuple[str, bool, frozenset[str]], Program | Record] = {}
+        self._programs: dict[tuple[str, bool, bool, frozenset[str]], Program | Record] = {}
         self._cached = 0
         self._states: dict[int, _State] = {}
         METER.configure(limits)
         self.tainted = False
         """Whether the process should not serve another call."""
 
-    def run(self, source: str, inputs: bytes | None = None, echo: bool = False, session: int = 0) -> Record:
+    def run(
+        self, source: str, inputs: bytes | None = None, echo: bool = False, session: int = 0, steps: int = 0
+    ) -> Record:
         """One call.
 
         Args:
@@ -55,28 +55,34 @@ class Executor:
             inputs: a marshalled dictionary of names, unmarshalled afresh for each call.
             session: number of the session whose globals the program finds and leaves; 0 for none. A program that
                 hits a limit leaves none: it was stopped in the middle of anything.
+            steps: budget in place of that of the limits, not with a session. A program that needs more is no answer
+                but LONG: nothing of it remains, and it can be run again with all its steps.
         """
         state = self._states.pop(session, None) if session else None
         names, memory, plain = (globals_of(), None, True) if state is None else state
         given = marshal.loads(inputs) if inputs is not None else {}
         # A built-in that is withheld may be used by whom it does not mean the built-in.
-        own = HIDEABLE_NAMES.intersection([*names, *given]) if given or state is not None else _NO_NAMES
-        program = self._programs.get((source, echo, own))
+        # In a session a later program can bind a name anew that an earlier one's functions still use.
+        fresh = not given and not session
+        own = _NO_NAMES if not given and state is None else HIDEABLE_NAMES.intersection([*names, *given])
+        program = self._programs.get((source, echo, fresh, own))
         if program is None:
-            program = self._compile(source, echo, own)
+            program = self._compile(source, echo, fresh, own)
         if not isinstance(program, Program):
             if state is not None:
                 self._states[session] = state
             return program
         names.update(given)
-        METER.begin(self._limits, memory)
+        METER.begin(self._limits, memory, steps)
         error: BaseException | None = None
         try:
             # The handler keeps nothing: an exception holds its frames, and those the program's values.
-            exec(program.code, names)
+            value = eval(program.code, names)
+            if program.shows:
+                echo_value(value)
         except BaseException as raised:
             error = raised
-        record = self._record(error)
+        record = self._record(error, may_be_long=steps > 0)
         del error
         memory = METER.release()
         plain = plain and program.plain
@@ -97,13 +103,13 @@ class Executor:
         if state is not None:
             state.names.clear()
 
-    def _compile(self, source: str, echo: bool, own: frozenset[str]) -> Program | Record:
+    def _compile(self, source: str, echo: bool, fresh: bool, own: frozenset[str]) -> Program | Record:
         """Compile and remember; a program that cannot run is remembered by its answer."""
         result: Program | Record
         depth = sys.getrecursionlimit()
         sys.setrecursionlimit(_COMPILER_RECURSION)
         try:
-            result = compile_program(source, self._limits.source_chars, echo, own)
+            result = compile_program(source, self._limits.source_chars, echo, own, fresh)
         except Rejected as rejected:
             status, kind, message = rejected.args
             result = (status, kind, one_line(message), "", False, 0)
@@ -112,11 +118,11 @@ class Executor:
         if len(self._programs) >= _CACHED_PROGRAMS or self._cached > _CACHED_CHARACTERS:
             self._programs.clear()
             self._cached = 0
-        self._programs[source, echo, own] = result
+        self._programs[source, echo, fresh, own] = result
         self._cached += len(source)
         return result
 
-    def _record(self, error: BaseException | None) -> Record:
+    def _record(self, error: BaseException | None, may_be_long: bool) -> Record:
         """The answer to the call that just ended with ``error``. Closes the meter."""
         status, kind, message = "ok", "", ""
         if error is not None and METER.verdict is None:
@@ -125,7 +131,10 @@ class Executor:
             except BaseException:
                 # The program's own __str__ raised, or ran out of budget: then the meter has the verdict.
                 status, kind, message = "error", class_name(type(error))[:100], _where(error)
+        overdrawn = METER.overdrawn
         steps = METER.close()
+        if may_be_long and overdrawn:
+            return LONG, "", "", "", False, steps
         if METER.verdict is not None:
             status, kind, message = METER.verdict
         output = METER.output

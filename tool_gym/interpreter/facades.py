@@ -7,6 +7,7 @@ yields without end is a generator that charges for each item.
 from __future__ import annotations
 
 import bisect
+import collections
 import copy
 import fractions
 import functools
@@ -462,7 +463,8 @@ define(
 
 
 def _capwords(text: Any, sep: Any = None) -> str:
-    expect(text, str, "capwords")
+    if type(text) is not str:
+        raise AttributeError(f"'{class_name(type(text))}' object has no attribute 'split'")
     METER.charge(len(text) >> 2)
     return str(string.capwords(text, sep))
 
@@ -726,7 +728,8 @@ def _copied(value: Any) -> Any:
         return copy.copy(value)
     if type(kind) is GuestMeta and not isinstance(value, BaseException):
         twin = object.__new__(kind)
-        twin.__dict__.update(value.__dict__)
+        if kind.__dictoffset__:
+            twin.__dict__.update(value.__dict__)
         return twin
     return value
 
@@ -747,12 +750,16 @@ def _deeply(value: Any, seen: dict[int, Any]) -> Any:
     if kind in MAPPINGS or (type(kind) is GuestMeta and not isinstance(value, BaseException)):
         twin = _copied(value)
         seen[id(value)] = twin
-        content = twin if kind in MAPPINGS else twin.__dict__
+        content = twin if kind in MAPPINGS else twin.__dict__ if kind.__dictoffset__ else {}
         for key, item in list(content.items()):
             content[key] = _deeply(item, seen)
         return twin
+    if kind is collections.deque:
+        METER.charge(MAKING[kind])
+        seen[id(value)] = twin = collections.deque((), value.maxlen)
+        twin.extend(_deeply(item, seen) for item in list(value))
+        return twin
     if kind in CONTAINERS:
-        METER.charge(MAKING.get(kind, 0))
         return kind(_deeply(item, seen) for item in list(value))
     return value
 

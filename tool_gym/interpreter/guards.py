@@ -37,7 +37,7 @@ from .values import (
 
 Fraction = fractions.Fraction
 _LONG = 512
-_NUMBERS: frozenset[type] = frozenset({int, float, bool, complex, Fraction})
+_INTEGERS: frozenset[type] = frozenset({int, bool})
 
 
 class Standin:
@@ -55,6 +55,51 @@ class Standin:
 
     def __call__(self, *arguments: Any, **names: Any) -> Any:
         return self.construct(*arguments, **names)
+
+    def __or__(self, other: Any) -> Any:
+        return join_types(self, other)
+
+    def __ror__(self, other: Any) -> Any:
+        return join_types(other, self)
+
+
+class Union:
+    """``int | str``: types in place of one, for ``isinstance``."""
+
+    __slots__ = ("kinds",)
+
+    def __init__(self, kinds: tuple[Any, ...]) -> None:
+        self.kinds = kinds
+
+    def __or__(self, other: Any) -> Any:
+        return join_types(self, other)
+
+    def __ror__(self, other: Any) -> Any:
+        return join_types(other, self)
+
+
+def join_types(a: Any, b: Any) -> Any:
+    """``a | b`` of types; NotImplemented if one of them is something else."""
+    kinds: list[Any] = []
+    for value in (a, b):
+        parts = union_kinds(value)
+        if parts is None:
+            return NotImplemented
+        METER.check_items(len(kinds) + len(parts))
+        kinds += [part for part in parts if not any(part is kind for kind in kinds)]
+    METER.charge(len(kinds))
+    return Union(tuple(kinds))
+
+
+def union_kinds(value: Any) -> tuple[Any, ...] | None:
+    """The types that a member of a union stands for; None if it is no type."""
+    if type(value) is Union:
+        return value.kinds
+    if type(value) is types.UnionType:
+        return value.__args__
+    if value is None:
+        return (type(None),)
+    return (value,) if type(value) is Standin or isinstance(value, type) else None
 
 
 MAKING: dict[type, int] = {
@@ -74,8 +119,8 @@ STANDINS: dict[type, Standin] = {}
 
 def step() -> bool:
     """Head of each loop body, function, lambda and comprehension: one step. True, for use in conditions."""
-    METER.left -= 1
-    if METER.left < 0:
+    METER.left = left = METER.left - 1
+    if left < 0:
         METER.exhausted()
     return True
 
@@ -109,6 +154,11 @@ def raised(error: Any) -> Any:
 # ------------------------------------------------------------------ arithmetic
 
 
+# Integers of one digit in CPython: it compares them fastest, and every hook answers for them before it asks more.
+_MOST = (1 << 30) - 1
+_LEAST = -_MOST
+
+
 def _words(value: int) -> int:
     return (value.bit_length() >> 6) + 1
 
@@ -133,7 +183,7 @@ def add(a: Any, b: Any) -> Any:
     kind = type(a)
     if kind is int or kind is float:
         value = a + b
-        if type(value) is float:
+        if type(value) is float or (type(value) is int and value < _MOST and value > _LEAST):
             return value
         return checked(value)
     if kind is str or kind is bytes:
@@ -154,10 +204,10 @@ def sub(a: Any, b: Any) -> Any:
     kind = type(a)
     if kind is int or kind is float:
         value = a - b
-        if type(value) is float:
+        if type(value) is float or (type(value) is int and value < _MOST and value > _LEAST):
             return value
         return checked(value)
-    if kind in SETS or kind in MAPPINGS or kind in VIEWS:
+    if kind in SETS or kind in MAPPINGS or kind in VIEWS or type(b) in VIEWS:
         return _set_operation(operator.sub, a, b)
     _charge_fractions(a, b)
     return checked(a - b)
@@ -198,6 +248,8 @@ def mul(a: Any, b: Any) -> Any:
     """``a * b``"""
     kind, other = type(a), type(b)
     if kind is int and other is int:
+        if a < _MOST and a > _LEAST and b < _MOST and b > _LEAST:
+            return a * b
         if not (-BIG < a < BIG and -BIG < b < BIG):
             _charge_product(a, b)
         return a * b
@@ -233,6 +285,8 @@ def _charge_division(a: Any, b: Any) -> None:
 
 def floordiv(a: Any, b: Any) -> Any:
     """``a // b``"""
+    if type(a) is int and type(b) is int and a < _MOST and a > _LEAST:
+        return a // b
     _charge_division(a, b)
     return checked(a // b)
 
@@ -240,6 +294,8 @@ def floordiv(a: Any, b: Any) -> Any:
 def mod(a: Any, b: Any) -> Any:
     """``a % b``"""
     kind = type(a)
+    if kind is int and type(b) is int and a < _MOST and a > _LEAST:
+        return a % b
     if kind is str:
         return percent(a, b)
     if kind is bytes:
@@ -277,7 +333,7 @@ def power(a: Any, b: Any, modulus: Any = None) -> Any:
 
 def lshift(a: Any, b: Any) -> Any:
     """``a << b``"""
-    if type(a) is int and type(b) is int and b > 0 and a:
+    if type(a) in _INTEGERS and type(b) in _INTEGERS and b > 0 and a:
         METER.check_bits(a.bit_length() + b)
     return checked(a << b)
 
@@ -291,11 +347,24 @@ def rshift(a: Any, b: Any) -> Any:
     return a >> b
 
 
-def negated(value: Any) -> Any:
-    """``-value``"""
+def _charge_sign(value: Any) -> None:
+    """Before ``-value`` and ``+value``: a counter makes another one, in Python."""
     if type(value) is int and not -BIG < value < BIG:
         METER.charge(value.bit_length() >> 11)
+    elif type(value) is collections.Counter:
+        METER.charge(MAKING[collections.Counter] + len(value))
+
+
+def negated(value: Any) -> Any:
+    """``-value``"""
+    _charge_sign(value)
     return -value
+
+
+def posited(value: Any) -> Any:
+    """``+value``"""
+    _charge_sign(value)
+    return +value
 
 
 def inverted(value: Any) -> Any:
@@ -305,9 +374,22 @@ def inverted(value: Any) -> Any:
     return ~value
 
 
+def _as_keys(value: Any) -> Any:
+    """An operand beside a view of a mapping: native code hashes its items, so each is charged as a key."""
+    kind = type(value)
+    if kind in SETS or kind in MAPPINGS or type(kind) is GuestMeta:
+        return value
+    items = value if kind in VIEWS else take_all(value)
+    for item in items:
+        check_key(item)
+    return items
+
+
 def _set_operation(operation: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
     """``| & ^ -`` of sets, mappings and their views; of integers too."""
     cost = 0
+    if type(a) in VIEWS or type(b) in VIEWS:
+        a, b = _as_keys(a), _as_keys(b)
     for value in (a, b):
         if type(value) in CONTAINERS:
             cost += len(value)
@@ -335,11 +417,44 @@ def bit_xor(a: Any, b: Any) -> Any:
     return _set_operation(operator.xor, a, b)
 
 
+def _update_mapping(native: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
+    """``a |= b`` of a mapping and pairs. Raises TypeError for other operations and operands."""
+    if native is not operator.ior or type(a) is collections.Counter:
+        raise TypeError(f"unsupported operand: {class_name(type(b))}")
+    pairs = mapping_pairs(b)
+    METER.check_items(len(a) + len(pairs))
+    for key, value in pairs:
+        a[key] = value
+    return a
+
+
+def mapping_pairs(source: Any) -> list[tuple[Any, Any]]:
+    """Items of a mapping or of an iterable of pairs, keys charged.
+
+    Raises TypeError and ValueError as ``dict`` does.
+    """
+    if type(source) in MAPPINGS:
+        METER.check_items(len(source))
+        METER.charge_merge(len(source), len(source))
+        return list(source.items())
+    pairs = []
+    for index, pair in enumerate(take_all(source)):
+        items = take_all(pair)
+        if len(items) != 2:
+            raise ValueError(f"dictionary update sequence element #{index} has length {len(items)}; 2 is required")
+        check_key(items[0])
+        pairs.append((items[0], items[1]))
+    METER.charge(len(pairs) >> 1)
+    return pairs
+
+
 def inplace(native: Callable[[Any, Any], Any], plain: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """The augmented form of an operation: in place for lists, deques, sets, mappings and the program's classes."""
 
     def augmented(a: Any, b: Any) -> Any:
         kind = type(a)
+        if kind is int or kind is float or kind is str:
+            return plain(a, b)
         if kind in SCALARS or kind is str or kind is tuple or kind is Fraction:
             return plain(a, b)
         if type(kind) is GuestMeta:
@@ -360,7 +475,7 @@ def inplace(native: Callable[[Any, Any], Any], plain: Callable[[Any, Any], Any])
             if type(b) in CONTAINERS:
                 METER.charge_merge(len(a), len(b))
             if kind in MAPPINGS and type(b) not in MAPPINGS:
-                raise TypeError(f"unsupported operand: {class_name(type(b))}")
+                return _update_mapping(native, a, b)
             return native(a, b)
         if kind is list and native is operator.imul:
             _repeat(a, b)
@@ -399,7 +514,10 @@ def comparison(native: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
     def compare(a: Any, b: Any) -> Any:
         kind = type(a)
-        if kind is int and type(b) is int and -BIG < a < BIG:
+        if kind is int:
+            if type(b) is int and a < _MOST and a > _LEAST:
+                return native(a, b)
+        elif kind is str and len(a) < 256:
             return native(a, b)
         _weigh_pair(a, b)
         return native(a, b)
@@ -436,6 +554,8 @@ def charge_search(needle: Any, items: Any) -> None:
         METER.charge((before - METER.left) * (len(items) >> 2))
     elif kind is int and not -BIG < needle < BIG:
         METER.charge(len(items) * (needle.bit_length() >> 11))
+    elif kind is Fraction:
+        METER.charge(len(items))  # compared in Python
 
 
 def contains(needle: Any, items: Any) -> bool:
@@ -452,13 +572,13 @@ def contains(needle: Any, items: Any) -> bool:
             METER.charge(len(items) >> ITEMS_PER_STEP_SHIFT)
     elif kind in VIEWS:
         METER.charge(len(items) >> ITEMS_PER_STEP_SHIFT)
+        check_key(needle)
         if type(needle) in CONTAINERS:
-            check_key(needle)
             charge_search(needle, items)
     elif kind in _REMAINING:
         items = take_all(items)
         charge_search(needle, items)
-    elif type(kind) is not GuestMeta and kind is not types.GeneratorType:
+    elif type(kind) is not GuestMeta and kind not in _ENDLESS:
         raise TypeError(f"argument of type '{class_name(kind)}' is not iterable")
     return needle in items
 
@@ -490,8 +610,17 @@ _SAMPLES: tuple[Any, ...] = (
 )
 _REMAINING: frozenset[type] = frozenset(type(iter(sample)) for sample in _SAMPLES)
 """Native iterators whose length hint says what is left."""
+
+
+class _Sequence:
+    def __getitem__(self, index: int) -> int:
+        raise IndexError
+
+
+_ENDLESS: frozenset[type] = frozenset({types.GeneratorType, type(iter(_Sequence()))})
+"""Iterators that run the program's code for each item: nothing says how many there are."""
 _NATIVE: frozenset[type] = (
-    frozenset({list, tuple, str, bytes, range, collections.deque, types.GeneratorType}) | MAPPINGS | VIEWS | _REMAINING
+    frozenset({list, tuple, str, bytes, range, collections.deque}) | MAPPINGS | VIEWS | _REMAINING | _ENDLESS
 )
 
 
@@ -505,7 +634,7 @@ def iterable(value: Any) -> Any:
         return value
     if kind in SETS:
         return ordered(value)
-    if type(kind) is GuestMeta and special(value, "__iter__") is not None:
+    if type(kind) is GuestMeta:
         return iter(value)
     raise TypeError(f"'{class_name(kind)}' object is not iterable")
 
@@ -519,7 +648,7 @@ def consumed(value: Any) -> Any:
     kind = type(value)
     if kind in _REMAINING:
         count = operator.length_hint(value)
-    elif kind is types.GeneratorType or type(kind) is GuestMeta or kind not in _NATIVE:
+    elif kind in _ENDLESS or kind not in _NATIVE:
         return value
     else:
         count = length(value)
@@ -542,7 +671,7 @@ def take_all(value: Any) -> list[Any]:
     """
     value = iterable(value)
     kind = type(value)
-    if kind in _NATIVE and kind is not types.GeneratorType and kind not in _REMAINING:
+    if kind in _NATIVE and kind not in _ENDLESS and kind not in _REMAINING:
         METER.check_items(length(value))
         return list(value)
     items: list[Any] = []
@@ -558,8 +687,15 @@ def take_all(value: Any) -> list[Any]:
 
 
 def counted(value: Any) -> Iterator[Any]:
-    """A lazy iterator that charges a step for each item: what native code consumes in place of an endless one."""
-    for item in iterable(value):
+    """A lazy iterator that charges a step for each item: what native code consumes in place of an endless one.
+
+    Raises TypeError at once for what cannot be iterated.
+    """
+    return _counted(iterable(value))
+
+
+def _counted(items: Any) -> Iterator[Any]:
+    for item in items:
         METER.left -= 1
         if METER.left < 0:
             METER.exhausted()
@@ -614,6 +750,8 @@ def unpacked_items(value: Any, shape: tuple[Any, ...]) -> Iterator[Any]:
 def getitem(container: Any, key: Any) -> Any:
     """``container[key]``"""
     kind = type(container)
+    if type(key) is int and (kind is list or kind is str or kind is tuple):
+        return container[key]
     if kind is list or kind is tuple or kind is str or kind is range or kind is bytes:
         if type(key) is slice and kind is not range:
             count = len(range(*key.indices(len(container))))
@@ -639,8 +777,8 @@ ITEM_GETTERS: dict[type, Callable[[Any, Any], Any]] = {}
 
 def item_key(key: Any) -> Any:
     """Index of an item that is stored or deleted: hashable within the budget, and no slice."""
-    if type(key) is int and -BIG < key < BIG:
-        return check_key(key)
+    if type(key) is int and key < _MOST and key > _LEAST:
+        return key
     if type(key) is slice:
         METER.refuse("a slice object as the target of an assignment")
     return check_key(key)
@@ -666,14 +804,20 @@ class _SliceTarget:
 
 
 def slice_target(value: Any) -> Any:
-    """Object whose slice is assigned to or deleted. Raises TypeError unless it is a list."""
+    """Object whose slice is assigned to or deleted. Raises TypeError unless it is a list or the program's own."""
+    if type(type(value)) is GuestMeta:
+        return value
     if type(value) is not list:
         raise TypeError(f"'{class_name(type(value))}' object does not support slice assignment")
     return _SliceTarget(value)
 
 
 _WRITABLE: frozenset[type] = (
-    frozenset({list, collections.deque, str, bytes, tuple, range, GuestMeta}) | MAPPINGS | SCALARS | SETS
+    frozenset({list, collections.deque, str, bytes, tuple, range, Fraction, types.GeneratorType})
+    | MAPPINGS
+    | SCALARS
+    | SETS
+    | VIEWS
 )
 
 
@@ -683,16 +827,25 @@ def write(value: Any) -> Any:
     Immutable values pass, for Python's own error; modules, built-in types and functions are refused.
     """
     kind = type(value)
+    if kind is list:
+        return value
     if kind in _WRITABLE:
         if kind in MAPPINGS and len(value) >= METER.items:
             METER.too_big(f"a container of more than {METER.items} items")
         return value
-    if type(kind) is GuestMeta:
+    if type(kind) is GuestMeta or (kind is GuestMeta and own_class(value)):
         return value
     METER.refuse(f"changing {_thing(value)}")
 
 
+def own_class(kind: Any) -> bool:
+    """Whether the program made this class: ours outlive the call and must not change."""
+    return bool(type.__getattribute__(kind, "__dict__").get("__module__") == "__main__")
+
+
 def _thing(value: Any) -> str:
+    if type(value) is GuestMeta:
+        return f"the class {class_name(value)}"
     if type(value) is Standin:
         return f"the built-in type {value.name}"
     return f"a {class_name(type(value))}"
@@ -729,12 +882,17 @@ def make_class(name: str, bases: tuple[Any, ...], namespace: dict[str, Any], **k
     for key in members:
         if key.startswith("_") and key != "_" and key not in _CLASS_NAMES and key not in SPECIAL_METHODS:
             METER.refuse(f'"{key}" in a class')
+        if type(members[key]) is types.FunctionType and members[key].__code__ in UNBOUND:
+            members[key] = staticmethod(members[key])
     members["__module__"] = "__main__"
     return GuestMeta(name, tuple(real), members)
 
 
 CLASS_BASES: dict[type, Callable[[Any, dict[str, Any]], type]] = {}
 """How a class may derive from a trusted object that is not a class of the program."""
+
+UNBOUND: set[types.CodeType] = set()
+"""Code of functions here that stand for native ones: those are no methods of a class that holds them."""
 
 _OPERATORS = "add sub mul truediv floordiv mod pow lshift rshift and or xor"
 SPECIAL_METHODS: frozenset[str] = frozenset(
@@ -791,6 +949,7 @@ HOOKS: dict[str, Any] = {
     "_lshift_": lshift,
     "_rshift_": rshift,
     "_neg_": negated,
+    "_pos_": posited,
     "_invert_": inverted,
     "_or_": bit_or,
     "_and_": bit_and,

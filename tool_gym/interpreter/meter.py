@@ -118,6 +118,7 @@ class Meter:
 
     __slots__ = (
         "_forged",
+        "_granted",
         "_memory",
         "_open",
         "_serials",
@@ -147,19 +148,24 @@ class Meter:
         self.characters = limits.characters
         self.begin(limits)
 
-    def begin(self, limits: Limits, memory: Memory | None = None) -> None:
-        """A new call: full budget, no verdict, no output; ``memory`` of the session that it belongs to."""
-        self.left = limits.steps
+    def begin(self, limits: Limits, memory: Memory | None = None, steps: int = 0) -> None:
+        """A new call: full budget (or ``steps``), no verdict, no output; ``memory`` of the session it belongs to."""
+        self.left = self._granted = steps or limits.steps
         self.used = 0
         self.verdict: tuple[str, str, str] | None = None
         self.output = Output(limits.output_chars)
         self._take(Memory() if memory is None else memory)
         self._open = True
 
+    @property
+    def overdrawn(self) -> bool:
+        """Whether the call in progress has spent all steps that it was given."""
+        return self.left < 0 if self.verdict is None else self.verdict[1] == "steps"
+
     def close(self) -> int:
         """End the call: whatever of it still runs (finalisers) stops at its next step. Returns the steps used."""
         self._open = False
-        used = self.used if self.verdict is not None else self.steps - max(self.left, 0)
+        used = self.used if self.verdict is not None else self._granted - max(self.left, 0)
         self.left = -1
         return used
 
@@ -191,7 +197,7 @@ class Meter:
         if self._open and self.verdict is None:
             line = program_line()
             self.verdict = (status, kind, f"line {line}: {message}" if line else message)
-            self.used = self.steps - max(self.left, 0)
+            self.used = self._granted - max(self.left, 0)
         self.left = -1
         raise Stop
 

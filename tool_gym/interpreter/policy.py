@@ -11,13 +11,24 @@ Everything here runs in a worker: compiling hostile source can exhaust or crash 
 from __future__ import annotations
 
 import ast
+import re
 import unicodedata
 from collections.abc import Callable
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from RestrictedPython.transformer import INSPECT_ATTRIBUTES, RestrictingNodeTransformer
 
+from .bounds import (
+    BUILTINS,
+    COUNT_BITS,
+    bound_names,
+    combined,
+    known_in_comprehension,
+    known_names,
+    literal_bits,
+    native_iterable,
+)
 from .guards import SPECIAL_METHODS
 from .meter import PROGRAM
 from .scope import WITHHELD_NAMES
@@ -40,6 +51,8 @@ class Program(NamedTuple):
     code: CodeType
     plain: bool
     """Whether nothing in it can outlive the call: no functions, classes or generators."""
+    shows: bool = False
+    """Whether the value of ``code`` is to be shown as that of a final expression."""
 
 
 _BINARY: dict[type[ast.operator], tuple[str, str]] = {
@@ -67,7 +80,15 @@ _COMPARE: dict[type[ast.cmpop], str] = {
     ast.NotIn: "_notin_",
 }
 _BLOCKS = (ast.For, ast.While, ast.Try, ast.With, ast.FunctionDef, ast.ClassDef)
-_LEAVES = (ast.expr_context, ast.operator, ast.cmpop, ast.boolop, ast.unaryop)
+_SILENT: tuple[type[ast.AST], ...] = (ast.expr_context, ast.operator, ast.cmpop, ast.boolop, ast.unaryop)
+# What fields of a node hold beside lists and nodes that say something by themselves.
+_INERT: frozenset[type] = frozenset(
+    [type(None), str, int, *(kind for base in _SILENT for kind in base.__subclasses__())]
+)
+_LOAD = ast.Load()
+_BODY = frozenset({"body"})
+# Longer programs are compiled without what is known of their numbers: finding it out takes its time.
+_MOST_STUDIED = 4000
 
 
 def _literal_bits(node: ast.expr) -> int | None:
@@ -95,57 +116,88 @@ def _number(node: ast.expr) -> bool:
     return type(node) is ast.Constant and type(node.value) in (int, float, bool, type(None))
 
 
+def _parameters(arguments: ast.arguments) -> frozenset[str]:
+    given = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+    return frozenset(argument.arg for argument in given if argument is not None)
+
+
+def _bound_from_elsewhere(source: str, tree: ast.Module) -> frozenset[str]:
+    """Names that some scope binds for another."""
+    if "global" not in source and "nonlocal" not in source:
+        return frozenset()
+    statements = [node for node in ast.walk(tree) if isinstance(node, (ast.Global, ast.Nonlocal))]
+    return frozenset(name for statement in statements for name in statement.names)
+
+
 class GuestPolicy(RestrictingNodeTransformer):
     """RestrictedPython's transformer with steps, size checks and the everyday Python that it leaves out."""
 
-    def __init__(self, echo: bool = False, own: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, echo: bool = False, own: frozenset[str] = frozenset(), unsure: frozenset[str] | None = None
+    ) -> None:
         super().__init__([], [], {})
         self._echo = echo
-        self._visitors: dict[type, Callable[[Any], Any]] = {}
+        self._assume = unsure is not None  # that built-in names mean the built-ins, and numbers are what they seem
+        self._unsure = unsure or frozenset()  # names that some scope binds for another
+        self._known: dict[str, int] = {}  # bits of the known names of the scope, see bounds.py
         self._nodes = self._depth = self._blocks = self._finally = self._comprehensions = 0
         self._stored: set[str] = set(own)
+        self._module_names: set[str] = set()
         self._withheld: list[tuple[ast.AST, str]] = []
+        self._functions = 0
+        self._loops = self._lambdas = False
+        self._bound_to_module = False  # whether something is in it that means another thing in a function
         self.plain = True
+
+    @property
+    def mistaken(self) -> bool:
+        """Whether a name that was taken for a built-in function is one of the program's own."""
+        return self._assume and not BUILTINS.isdisjoint(self._stored)
 
     # -- traversal: caps first, and no time spent on nodes that say nothing
 
     def visit(self, node: Any) -> Any:
         self._nodes += 1
-        if self._nodes > _MAX_NODES:
-            raise Rejected("limit", "source", f"more than {_MAX_NODES} syntax nodes")
         self._depth += 1
-        if self._depth > _MAX_DEPTH:
-            line = getattr(node, "lineno", 0)
-            raise Rejected("limit", "source", f"line {line}: nested more than {_MAX_DEPTH} deep")
-        kind = type(node)
-        visitor = self._visitors.get(kind)
-        if visitor is None:
-            visitor = self._visitors[kind] = getattr(self, f"visit_{kind.__name__}", self.generic_visit)
-        result = self._visit_block(node, visitor) if isinstance(node, _BLOCKS) else visitor(node)
+        if self._nodes > _MAX_NODES or self._depth > _MAX_DEPTH:
+            self._too_large(node)
+        kind = node.__class__
+        result = (_VISITORS.get(kind) or _find_visitor(kind))(self, node)
         self._depth -= 1
         return result
 
-    def _visit_block(self, node: Any, visitor: Callable[[Any], Any]) -> Any:
+    def _too_large(self, node: Any) -> NoReturn:
+        if self._nodes > _MAX_NODES:
+            raise Rejected("limit", "source", f"more than {_MAX_NODES} syntax nodes")
+        line = getattr(node, "lineno", 0)
+        raise Rejected("limit", "source", f"line {line}: nested more than {_MAX_DEPTH} deep")
+
+    def visit_block(self, node: Any, visitor: Callable[[GuestPolicy, Any], Any]) -> Any:
+        """Visit a compound statement."""
         self._blocks += 1
         if self._blocks > _MAX_BLOCKS:
             raise Rejected("limit", "source", f"line {node.lineno}: more than {_MAX_BLOCKS} nested blocks")
-        result = visitor(node)
+        result = visitor(self, node)
         self._blocks -= 1
         return result
 
     def node_contents_visit(self, node: Any) -> Any:
         for field in node._fields:
             content = getattr(node, field, None)
-            if content.__class__ is list:
+            kind = content.__class__
+            if kind is list:
                 self._visit_list(content)
-            elif isinstance(content, ast.AST) and not isinstance(content, _LEAVES):
+            elif kind not in _INERT and isinstance(content, ast.AST):
                 setattr(node, field, self.visit(content))
         return node
 
-    def _visit_list(self, content: list[Any]) -> None:
+    def _visit_list(self, content: Any) -> None:
+        if not content:
+            return
         result: list[Any] = []
         for item in content:
-            if isinstance(item, ast.AST) and not isinstance(item, _LEAVES):
+            kind = item.__class__
+            if kind not in _INERT and isinstance(item, ast.AST):
                 item = self.visit(item)
                 if item.__class__ is list:
                     result.extend(item)
@@ -153,14 +205,45 @@ class GuestPolicy(RestrictingNodeTransformer):
             result.append(item)
         content[:] = result
 
+    def _visit_scope(self, node: Any, inside: frozenset[str], known: dict[str, int]) -> None:
+        """Visit the contents of a node, the fields ``inside`` where ``known`` are the known names."""
+        outside = self._known
+        for field in node._fields:
+            content = getattr(node, field, None)
+            self._known = known if field in inside else outside
+            if content.__class__ is list:
+                self._visit_list(content)
+            elif isinstance(content, ast.AST):
+                setattr(node, field, self.visit(content))
+        self._known = outside
+
+    # -- what is known of numbers
+
+    def _bits(self, node: Any) -> int | None:
+        """Bits of the value of a node that has been visited; None if it is not known to be a small number."""
+        kind = type(node)
+        if kind is ast.Constant:
+            return literal_bits(node)
+        if kind is ast.Name:
+            return self._known.get(node.id)
+        bits: int | None = getattr(node, "bits", None)
+        return bits
+
+    def _combined(self, op: ast.operator, left: Any, right: Any) -> int | None:
+        """Bits of an operation on nodes that have been visited; None if it needs its guard."""
+        left_bits = self._bits(left)
+        right_bits = None if left_bits is None else self._bits(right)
+        return None if left_bits is None or right_bits is None else combined(op, left_bits, right_bits, right)
+
     # -- small parts of new code
 
     def _name(self, name: str, at: Any, ctx: ast.expr_context | None = None) -> ast.Name:
-        return ast.Name(name, ctx or ast.Load(), lineno=at.lineno, col_offset=at.col_offset)
+        return ast.Name(name, ctx or _LOAD, lineno=at.lineno, col_offset=at.col_offset)
 
     def _call(self, hook: str, arguments: list[ast.expr], at: Any) -> ast.Call:
-        position = {"lineno": at.lineno, "col_offset": at.col_offset}
-        return ast.Call(self._name(hook, at), arguments, [], **position)
+        line, column = at.lineno, at.col_offset
+        name = ast.Name(hook, _LOAD, lineno=line, col_offset=column)
+        return ast.Call(name, arguments, [], lineno=line, col_offset=column)
 
     def _constant(self, value: Any, at: Any) -> ast.Constant:
         return ast.Constant(value, lineno=at.lineno, col_offset=at.col_offset)
@@ -193,11 +276,30 @@ class GuestPolicy(RestrictingNodeTransformer):
                 return node
         else:
             self._stored.add(name)
+            if type(node.ctx) is ast.Del:
+                self._outside_functions()
         if name.startswith("_") or name.endswith("__roles__"):
             self.check_name(node, name)
         return node
 
+    def compile(self, tree: ast.Module) -> CodeType:
+        """The code of a program that was visited and accepted."""
+        if not self._assume or not self._loops or self._bound_to_module:
+            return compile(tree, PROGRAM, "exec", dont_inherit=True)
+        # A function of no arguments, run in the program's globals: there CPython finds names several times faster.
+        names = sorted(self._module_names)
+        declared: list[ast.stmt] = [ast.Global(names, lineno=1, col_offset=0)] if names else []
+        arguments = ast.arguments([], [], None, [], [], None, [])
+        wrapper = ast.FunctionDef(_WRAPPER, arguments, [*declared, *tree.body], [], None, None, lineno=1, col_offset=0)
+        wrapper.type_params = []  # a field from Python 3.12 on
+        code = compile(ast.Module([wrapper], []), PROGRAM, "exec", dont_inherit=True)
+        (inner,) = (constant for constant in code.co_consts if isinstance(constant, CodeType))
+        return _unwrapped(inner) if self._lambdas else inner
+
     def visit_Module(self, node: ast.Module) -> Any:
+        if self._assume:
+            self._module_names = bound_names(node.body)
+            self._known = known_names(node.body, {}, self._unsure)
         node = self.node_contents_visit(node)
         for use, name in self._withheld:
             if name not in self._stored:
@@ -207,12 +309,27 @@ class GuestPolicy(RestrictingNodeTransformer):
             last.value = self._call("_echo_", [last.value], last)
         return node
 
+    def _outside_functions(self) -> None:
+        """Called for what is an error, or means something else, outside of functions."""
+        if not self._functions:
+            self._bound_to_module = True
+
+    def visit_Return(self, node: ast.Return) -> Any:
+        self._outside_functions()
+        return self.node_contents_visit(node)
+
+    def visit_Yield(self, node: ast.Yield) -> Any:
+        self._outside_functions()
+        return self.node_contents_visit(node)
+
     def visit_Global(self, node: ast.Global) -> Any:
+        self._outside_functions()
         for name in node.names:
             self.check_name(node, name)
         return node
 
     def visit_Nonlocal(self, node: ast.Nonlocal) -> Any:
+        self._outside_functions()
         for name in node.names:
             self.check_name(node, name)
         return node
@@ -309,6 +426,8 @@ class GuestPolicy(RestrictingNodeTransformer):
                 keyword.value = self._call("_doublestar_", [keyword.value], node)
             else:
                 self.check_name(node, keyword.arg)
+        if self._assume and type(node.func) is ast.Name and node.func.id in ("len", "ord"):
+            node.bits = COUNT_BITS  # type: ignore[attr-defined]
         return node
 
     # -- operators
@@ -321,19 +440,30 @@ class GuestPolicy(RestrictingNodeTransformer):
         node.left, node.right = self.visit(node.left), self.visit(node.right)
         if not hook:
             return node
+        bits = self._combined(node.op, node.left, node.right)
+        if bits is not None:
+            node.bits = bits  # type: ignore[attr-defined]
+            return node
         return self._call(hook, [node.left, node.right], node)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
         if _literal_bits(node) is not None:
             return node
         node.operand = self.visit(node.operand)
-        hook = {ast.USub: "_neg_", ast.Invert: "_invert_"}.get(type(node.op))
+        bits = self._bits(node.operand)
+        if bits is not None and type(node.op) is not ast.Not:
+            node.bits = bits + 1  # type: ignore[attr-defined]
+            return node
+        hook = {ast.USub: "_neg_", ast.UAdd: "_pos_", ast.Invert: "_invert_"}.get(type(node.op))
         return node if hook is None else self._call(hook, [node.operand], node)
 
     def visit_Compare(self, node: ast.Compare) -> Any:
         easy = [_number(node.left)] + [_number(item) for item in node.comparators]
         node.left = self.visit(node.left)
         node.comparators = [self.visit(item) for item in node.comparators]
+        if self._assume:
+            operands = (node.left, *node.comparators)
+            easy = [literal or self._bits(operand) is not None for literal, operand in zip(easy, operands, strict=True)]
         if all(type(op) in (ast.Is, ast.IsNot) for op in node.ops):
             return node
         if len(node.ops) > 1:
@@ -402,7 +532,14 @@ class GuestPolicy(RestrictingNodeTransformer):
         # Annotations are never evaluated: nothing here reads them, and strings among them would be code.
         target = self.visit(node.target)
         if node.value is None:
-            return ast.Pass(lineno=node.lineno, col_offset=node.col_offset)
+            position = {"lineno": node.lineno, "col_offset": node.col_offset}
+            if type(target) is not ast.Name:
+                return ast.Expr(target.value, **position)
+            if not node.simple:
+                return ast.Pass(**position)
+            # Never run: it makes the name local, as the annotation does.
+            never = self._assign(target, self._constant(None, node), node)
+            return ast.If(self._constant(False, node), [never], [], **position)
         return self._assign(target, self.visit(node.value), node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:
@@ -413,7 +550,10 @@ class GuestPolicy(RestrictingNodeTransformer):
         target = node.target
         if isinstance(target, ast.Name):
             self.visit(target)
-            call = self._call(hooks[1], [self._name(target.id, node), self.visit(node.value)], node)
+            node.value = self.visit(node.value)
+            if self._combined(node.op, target, node.value) is not None:
+                return node
+            call = self._call(hooks[1], [self._name(target.id, node), node.value], node)
             return self._assign(target, call, node)
         statements: list[ast.stmt] = []
         holder = self._keep(target.value, statements, node)
@@ -450,42 +590,63 @@ class GuestPolicy(RestrictingNodeTransformer):
 
     # -- control flow
 
-    def _iterated(self, node: Any) -> None:
-        """Guard what a ``for`` or a comprehension iterates over."""
+    def _iterated(self, node: Any, native: bool) -> None:
+        """Guard what a ``for`` or a comprehension iterates over, unless it needs none."""
         target = node.target
         hook, arguments = "_getiter_", [node.iter]
         if type(target) is ast.Tuple:
             shape = self._shape(target)
             if shape or any(type(item) is ast.Starred for item in target.elts):
                 hook, arguments = "_unpackiter_", [node.iter, self._constant(shape, node.iter)]
-        node.iter = self._call(hook, arguments, node.iter)
+        if not native or hook == "_unpackiter_":
+            node.iter = self._call(hook, arguments, node.iter)
+
+    def _native(self, iterable: ast.expr) -> bool:
+        """Whether what is iterated over needs no guard; to be asked before it is visited."""
+        return self._assume and native_iterable(iterable)
 
     def visit_For(self, node: ast.For) -> Any:
+        native = self._native(node.iter)
+        self._loops = self._loops or not self._functions
         self.node_contents_visit(node)
-        self._iterated(node)
+        self._iterated(node, native)
         node.body.insert(0, self._statement("_step_", node))
         return node
 
     def visit_While(self, node: ast.While) -> Any:
+        self._loops = self._loops or not self._functions
         self.node_contents_visit(node)
         node.body.insert(0, self._statement("_step_", node))
-        return node
-
-    def visit_comprehension(self, node: ast.comprehension) -> Any:
-        if node.is_async:
-            self.error(node.iter, "async comprehensions")
-        self.node_contents_visit(node)
-        self._iterated(node)
-        node.ifs.insert(0, self._call("_step_", [], node.iter))
         return node
 
     def _comprehension(self, node: Any) -> Any:
         self._comprehensions += 1
         if self._comprehensions > _MAX_COMPREHENSIONS:
             raise Rejected("limit", "source", f"line {node.lineno}: comprehensions nested too deeply")
-        self.node_contents_visit(node)
+        outside = self._known
+        inside = known_in_comprehension(node.generators, outside) if self._assume else outside
+        self._known = inside
+        for field in node._fields[:-1]:
+            setattr(node, field, self.visit(getattr(node, field)))
+        for index, generator in enumerate(node.generators):
+            self._generator(generator, inside if index else outside)
+        self._known = outside
         self._comprehensions -= 1
         return node
+
+    def _generator(self, node: ast.comprehension, known: dict[str, int]) -> None:
+        """One ``for`` of a comprehension, its iterable evaluated where ``known`` are the known names."""
+        self._nodes += 1
+        if node.is_async:
+            self.error(node.iter, "async comprehensions")
+        native = self._native(node.iter)
+        node.target = self.visit(node.target)
+        inside, self._known = self._known, known
+        node.iter = self.visit(node.iter)
+        self._known = inside
+        self._visit_list(node.ifs)
+        self._iterated(node, native)
+        node.ifs.insert(0, self._call("_step_", [], node.iter))
 
     def visit_ListComp(self, node: ast.ListComp) -> Any:
         return self._comprehension(node)
@@ -505,6 +666,7 @@ class GuestPolicy(RestrictingNodeTransformer):
         return self._comprehension(node)
 
     def visit_YieldFrom(self, node: ast.YieldFrom) -> Any:
+        self._outside_functions()
         self.node_contents_visit(node)
         node.value = self._call("_delegate_", [node.value], node)
         return node
@@ -555,13 +717,23 @@ class GuestPolicy(RestrictingNodeTransformer):
         self.check_name(node, node.name, allow_magic_methods=True)
         self._stored.add(node.name)
         node.returns = None
-        self.node_contents_visit(node)
+        known: dict[str, int] = {}
+        if self._assume:
+            known = known_names(node.body, self._known, self._unsure | _parameters(node.args))
+        self._functions += 1
+        self._visit_scope(node, _BODY, known)
+        self._functions -= 1
         node.body.insert(0, self._statement("_step_", node))
         return node
 
     def visit_Lambda(self, node: ast.Lambda) -> Any:
         self.plain = False
-        self.node_contents_visit(node)
+        parameters = _parameters(node.args)
+        known = {name: bits for name, bits in self._known.items() if name not in parameters}
+        self._lambdas = True
+        self._functions += 1
+        self._visit_scope(node, _BODY, known)
+        self._functions -= 1
         body = node.body
         node.body = ast.BoolOp(
             ast.And(), [self._call("_step_", [], body), body], lineno=body.lineno, col_offset=body.col_offset
@@ -574,7 +746,7 @@ class GuestPolicy(RestrictingNodeTransformer):
         self._stored.add(node.name)
         if node.keywords:
             self.error(node, "keywords in a class statement")
-        self.node_contents_visit(node)
+        self._visit_scope(node, _BODY, {})
         node.keywords = [ast.keyword("metaclass", self._name("__metaclass__", node), lineno=node.lineno, col_offset=0)]
         return node
 
@@ -613,6 +785,32 @@ class GuestPolicy(RestrictingNodeTransformer):
         self._stored.add(name)
 
 
+_WRAPPER = "_program_"
+
+
+def _unwrapped(code: CodeType) -> CodeType:
+    """The code with its functions named as if nothing were around them: their names stand in messages."""
+    constants = tuple(_unwrapped(part) if isinstance(part, CodeType) else part for part in code.co_consts)
+    return code.replace(co_consts=constants, co_qualname=code.co_qualname.removeprefix(f"{_WRAPPER}.<locals>."))
+
+
+_VISITORS: dict[type, Callable[[GuestPolicy, Any], Any]] = {}
+"""By kind of node, filled as kinds are met."""
+
+
+def _find_visitor(kind: type) -> Callable[[GuestPolicy, Any], Any]:
+    visitor: Callable[[GuestPolicy, Any], Any]
+    visitor = getattr(GuestPolicy, f"visit_{kind.__name__}", GuestPolicy.generic_visit)
+    if issubclass(kind, _BLOCKS):
+        inner = visitor
+
+        def visitor(policy: GuestPolicy, node: Any) -> Any:
+            return policy.visit_block(node, inner)
+
+    _VISITORS[kind] = visitor
+    return visitor
+
+
 # ------------------------------------------------------------------ compilation
 
 
@@ -635,22 +833,47 @@ def _parse(source: str) -> ast.Module:
         raise Rejected("limit", "source", "nested too deeply for the parser") from None
 
 
-def compile_program(source: str, source_chars: int, echo: bool, own: frozenset[str] = frozenset()) -> Program:
+# Operators without powers, brackets and short numbers: nothing to judge in it, and no value of over _SMALL_BITS bits.
+_ARITHMETIC = re.compile(r"(?! )(?!.*\*\*)[-+*/%().0-9 ]{1,100}")
+
+
+def _compile_arithmetic(source: str, echo: bool) -> Program | None:
+    """What policies write most, at a third of the cost: an expression of literals. None if it is something else."""
+    if _ARITHMETIC.fullmatch(source) is None:
+        return None
+    try:
+        code = compile(source, PROGRAM, "eval", dont_inherit=True)
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return None
+    return Program(code, plain=True, shows=echo)
+
+
+def compile_program(
+    source: str, source_chars: int, echo: bool, own: frozenset[str] = frozenset(), fresh: bool = False
+) -> Program:
     """Compile ``source`` for a worker, a final expression echoed if ``echo``.
 
-    ``own`` are names in scope that hide a built-in which programs may not use.
+    ``own`` are names in scope that hide a built-in which programs may not use; ``fresh``: no names are in scope but the
+    built-in ones, nor will another program see what this one leaves, so that its text tells all about its names.
 
     Raises Rejected with the answer if it is malformed, forbidden or too large.
     """
     if len(source) > source_chars:
         raise Rejected("limit", "source", f"{len(source)} characters of source (at most {source_chars})")
+    arithmetic = _compile_arithmetic(source, echo)
+    if arithmetic is not None:
+        return arithmetic
     tree = _parse(source)
-    policy = GuestPolicy(echo, own)
     try:
+        studied = fresh and len(source) <= _MOST_STUDIED and ":=" not in source
+        policy = GuestPolicy(echo, own, _bound_from_elsewhere(source, tree) if studied else None)
         tree = policy.visit(tree)
+        if policy.mistaken:
+            policy = GuestPolicy(echo, own)
+            tree = policy.visit(_parse(source))
         if policy.errors:
             raise Rejected("refused", "PolicyError", "l" + policy.errors[0][1:])
-        code = compile(tree, PROGRAM, "exec", dont_inherit=True)
+        code = policy.compile(tree)
     except SyntaxError as error:
         raise _syntax_error(error) from None
     except (UnicodeError, ValueError) as error:

@@ -31,17 +31,32 @@ from ..errors import ConfigError, InfrastructureError
 from ..tools.base import ToolResult
 from .calls import Call, InterpreterSession, Pending, Replay, check_limits, encode_inputs
 from .limits import Limits
-from .wire import CONTROL, HEADER, FrameReader, ProtocolError, Request, decode_reply, encode_request, max_reply
+from .wire import (
+    CONTROL,
+    HEADER,
+    LONG,
+    FrameReader,
+    ProtocolError,
+    Request,
+    decode_reply,
+    encode_request,
+    max_reply,
+)
 
 _log = logging.getLogger("tool_gym.interpreter")
 
 _WINDOW = 128  # calls that a worker holds at most: enough to work through while the host is busy elsewhere
 _FRAME = 64  # calls in one request
+_SHORT_STEPS = 2000  # some 0.2 ms: a program that needs more is run again where it holds up no other
+_CROWD = 16  # calls in the workers' hands from which on results are gathered a little before they are looked at
+_GATHER = 0.0003  # seconds: less than workers take for what they hold
 _START_SECONDS = 30.0  # until a new worker must have said hello
 _PATIENCE = 4.0  # wall budgets that a call may take on a machine that gives its worker no processor time
+_SLOW_PATIENCE = 40.0  # and where its worker is of low priority, so that it gets little
 _TICK = 0.25  # longest wait for the pipes: calls that another thread adds are looked after within this time
 _BREATH = 0.01  # shortest wait: a call that is overdue but was starved is not watched in a tight loop
-_ATTEMPTS = 2
+_ATTEMPTS = 2  # of a call whose worker is lost
+_STARTS = 5  # starts of a worker that may fail in a row, by whatever kills them, before the pool says that it cannot
 _FRAME_CHARACTERS = 1 << 22  # and in all of its programs together, but for a single longer one
 
 # Ends that a program can bring about itself. A worker killed by anything else was killed by somebody.
@@ -112,12 +127,13 @@ class _Zygote:
                 start_new_session=True,
             )
 
-    def start(self, number: int) -> socket.socket:
+    def start(self, number: int, slow: bool) -> socket.socket:
         """Ask for a worker; returns our end of its channel at once. Raises OSError if the zygote is gone."""
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                socket.send_fds(self._control, [CONTROL.pack(b"S", number)], [theirs.fileno()])
+                request = CONTROL.pack(b"L" if slow else b"S", number)
+                socket.send_fds(self._control, [request], [theirs.fileno()])
             except OSError:
                 ours.close()
                 raise
@@ -187,12 +203,18 @@ class _Worker:
         "processor",
         "reader",
         "since",
+        "slow",
         "writing",
+        "zygote",
     )
 
-    def __init__(self, number: int, channel: socket.socket, output_chars: int) -> None:
+    def __init__(self, number: int, zygote: _Zygote, output_chars: int, slow: bool) -> None:
+        """Starts it. Raises OSError if the zygote is gone."""
         self.number = number
-        self.channel = channel
+        self.zygote = zygote
+        self.slow = slow
+        """Whether it is of those that run long programs, at low priority."""
+        self.channel = zygote.start(number, slow)
         self.reader = FrameReader(max_reply(output_chars))
         self.calls: deque[Call | Replay] = deque()
         """What it was sent and has not answered."""
@@ -239,6 +261,8 @@ class _Worker:
         if elapsed <= wall:
             return False
         starved = sys.platform == "linux" and self.processor_seconds() - self.processor < wall / 2
+        if self.slow and not self.stopped(wall):
+            return elapsed > _SLOW_PATIENCE * wall or not starved
         return elapsed > _PATIENCE * wall or not starved
 
 
@@ -249,7 +273,8 @@ class InterpreterPool:
     """Runs restricted Python programs in worker processes.
 
     Args:
-        workers: number of processes, at least 1; they start with the first call.
+        workers: number of processes, at least 1; they start with the first calls. Up to as many more, of low
+            priority, run what turns out long, so that it holds up no other call.
         limits: budgets of each call.
 
     Use it as a context manager, or call :meth:`close`. Any thread may use it; a process forked from this one may
@@ -263,6 +288,7 @@ class InterpreterPool:
         check_limits(limits)
         self._size = workers
         self._limits = limits
+        self._short_steps = _SHORT_STEPS if limits.steps > _SHORT_STEPS else 0
         self._stats = PoolStats()
         self._layers: dict[str, bool] = {}
         self._closed = False
@@ -276,6 +302,7 @@ class InterpreterPool:
         self._zygote: _Zygote | None = None
         self._workers: dict[int, _Worker] = {}
         self._queue: deque[Call] = deque()
+        self._long: deque[Call] = deque()  # calls that were given up for those that take less
         self._homes: dict[int, _Worker] = {}  # of sessions: who has their state
         self._over: deque[int] = deque()  # sessions that are no more
         self._numbers = 0
@@ -371,7 +398,9 @@ class InterpreterPool:
         return list(sessions)
 
     def _line(self, call: Call) -> deque[Call]:
-        """Where a call waits: for the worker that has its session's state, else for any."""
+        """Where a call waits: for the worker that has its session's state, else for any of its kind."""
+        if call.slow:
+            return self._long
         home = self._homes.get(call.session._number) if call.session is not None else None
         return self._queue if home is None or home.ending else home.backlog
 
@@ -402,8 +431,10 @@ class InterpreterPool:
             if self._closed:
                 return
             self._closed = True
-            calls = [call for worker in list(self._workers.values()) for call in self._drop(worker)] + list(self._queue)
+            calls = [call for worker in list(self._workers.values()) for call in self._drop(worker)]
+            calls += [*self._queue, *self._long]
             self._queue.clear()
+            self._long.clear()
             if self._zygote is not None:
                 self._zygote.close()
                 self._zygote = None
@@ -439,17 +470,24 @@ class InterpreterPool:
         for worker in self._workers.values():
             while worker.backlog and not worker.ending and len(worker.calls) < _WINDOW:
                 self._send(worker, worker.backlog, min(_FRAME, _WINDOW - len(worker.calls)))
-        while self._queue and not self._closed:
-            if len(self._workers) < self._size and not self._start_worker():
-                return
-            open_workers = [worker for worker in self._workers.values() if not worker.ending]
-            if len(self._workers) < self._size and all(worker.calls for worker in open_workers):
+        self._fill(self._queue, slow=False)
+        self._fill(self._long, slow=True)
+
+    def _fill(self, queue: deque[Call], slow: bool) -> None:
+        """Give the calls of ``queue`` to workers of their kind that have room, starting workers as needed."""
+        room = 1 if slow else _WINDOW
+        while queue and not self._closed:
+            workers = [worker for worker in self._workers.values() if worker.slow is slow]
+            free = [worker for worker in workers if not worker.ending]
+            if len(workers) < self._size and all(worker.calls for worker in free):
+                if not self._start_worker(slow):
+                    return
                 continue
-            least = min(open_workers, key=lambda candidate: candidate.load, default=None)
-            if least is None or len(least.calls) >= _WINDOW:
+            least = min(free, key=_load, default=None)
+            if least is None or len(least.calls) >= room:
                 return
-            share = -(-len(self._queue) // self._size)
-            self._send(least, self._queue, min(_FRAME, _WINDOW - len(least.calls), share))
+            share = -(-len(queue) // self._size)
+            self._send(least, queue, min(_FRAME, room - len(least.calls), share))
 
     def _forget_sessions(self) -> None:
         """Let workers drop the state of sessions that are no more, with the next programs that they get."""
@@ -458,20 +496,19 @@ class InterpreterPool:
             if home is not None:
                 home.over.append(number)
 
-    def _start_worker(self) -> bool:
+    def _start_worker(self, slow: bool) -> bool:
         """Ask for one more worker. False if that failed, and every waiting call has been answered."""
-        while self._failed_starts < _ATTEMPTS:
+        while self._failed_starts < _STARTS:
             try:
                 if self._zygote is None:
                     self._zygote = _Zygote(self._limits)
                 self._numbers += 1
-                channel = self._zygote.start(self._numbers)
+                worker = _Worker(self._numbers, self._zygote, self._limits.output_chars, slow)
             except (OSError, InfrastructureError) as error:
                 self._start_failed(str(error))
                 continue
-            worker = _Worker(self._numbers, channel, self._limits.output_chars)
             self._workers[worker.number] = worker
-            self._selector.register(channel, selectors.EVENT_READ, worker)
+            self._selector.register(worker.channel, selectors.EVENT_READ, worker)
             return True
         self._give_up()
         return False
@@ -489,8 +526,9 @@ class InterpreterPool:
     def _give_up(self) -> None:
         """Answer all waiting calls: there are no workers. The next submit tries again."""
         message = f"interpreter workers cannot start: {self._trouble}"
-        while self._queue:
-            self._finish(self._queue.popleft(), ToolResult("infrastructure", "start", message))
+        for queue in (self._queue, self._long):
+            while queue:
+                self._finish(queue.popleft(), ToolResult("infrastructure", "start", message))
         self._failed_starts = 0
 
     def _send(self, worker: _Worker, queue: deque[Call], most: int) -> None:
@@ -513,7 +551,8 @@ class InterpreterPool:
             items = list(part)
             numbers = [0 if item.session is None else item.session._number for item in items]
             sources = [item.source for item in items]
-            request = Request(sources, inputs, echo, numbers if any(numbers) else [], worker.over)
+            steps = 0 if worker.slow else self._short_steps
+            request = Request(sources, inputs, echo, numbers if any(numbers) else [], worker.over, steps)
             worker.out += encode_request(request)
             worker.over = []
         self._flush(worker)
@@ -553,8 +592,12 @@ class InterpreterPool:
             return
         self._pumping = True
         selector = self._selector
+        crowded = longest > 0.0 and sum(len(worker.calls) for worker in self._workers.values()) >= _CROWD
         self._changed.release()
         try:
+            if crowded:
+                # Each look costs as much as a few results, and takes the processor from a worker.
+                time.sleep(_GATHER)
             events = selector.select(min(longest, self._next_deadline()) if longest else 0.0)
         finally:
             self._changed.acquire()
@@ -581,7 +624,7 @@ class InterpreterPool:
         """Take in all that a worker has sent, and its end."""
         reason = ""
         try:
-            data = worker.channel.recv(1 << 18)
+            data = worker.channel.recv(1 << 16)
             ended = not data
             for frame in worker.reader.feed(data):
                 self._receive(worker, frame)
@@ -608,8 +651,16 @@ class InterpreterPool:
             return
         if not worker.calls or worker.ending:
             raise ProtocolError("a reply to no call")
-        *fields, last = decode_reply(frame, self._limits.output_chars)
-        self._answered(worker.calls.popleft(), ToolResult(*fields))  # type: ignore[arg-type]
+        record, last = decode_reply(frame, self._limits.output_chars)
+        item = worker.calls.popleft()
+        if record[0] != LONG:
+            self._answered(item, ToolResult(*record))  # type: ignore[arg-type]
+        elif isinstance(item, Call) and item.session is None and not item.slow:
+            item.slow = True
+            self._long.append(item)
+        else:
+            worker.calls.appendleft(item)
+            raise ProtocolError("no answer to a call that had all its steps")
         if last:
             worker.ending = True
             self._stats.recycled += 1
@@ -656,7 +707,8 @@ class InterpreterPool:
         at = worker.calls[0] if worker.calls and worker.pid and not worker.ending else None
         left = self._drop(worker)
         status: int | None = None
-        if self._zygote is not None:
+        orphan = worker.zygote is not self._zygote
+        if self._zygote is not None and not orphan:
             try:
                 status = self._zygote.reap(worker.number)
             except (OSError, ValueError) as error:
@@ -664,14 +716,16 @@ class InterpreterPool:
                 self._zygote.close()
                 self._zygote = None
         blamed = left.pop(0) if at is not None else None
-        self._queue.extendleft(reversed(left))
+        for call in reversed(left):
+            self._line(call).appendleft(call)
         if blamed is not None:
             if at is not blamed:
                 reason = reason or "while a session's earlier calls were run again"
             self._settle(blamed, status, reason, overdue, its_own=at is blamed)
-        elif not worker.pid:
+        elif not worker.pid and not orphan:
+            # The loss of a zygote is one failure, however many workers it was starting.
             self._start_failed(reason or f"a worker ended with status {status} before its first call")
-        if self._failed_starts >= _ATTEMPTS:
+        if self._failed_starts >= _STARTS:
             self._give_up()
 
     def _settle(self, call: Call, status: int | None, reason: str, overdue: bool, its_own: bool) -> None:
@@ -696,7 +750,11 @@ class InterpreterPool:
                 message = f"the worker process was lost twice {reason}".strip()
                 self._finish(call, ToolResult("infrastructure", "lost", message))
                 return
-        self._queue.appendleft(call)
+        self._line(call).appendleft(call)
+
+
+def _load(worker: _Worker) -> int:
+    return worker.load
 
 
 def _scope(item: Call | Replay) -> tuple[bytes | None, bool]:

@@ -8,7 +8,9 @@ position and then calls what comes after it; -1 means no.
 
 from __future__ import annotations
 
+import _sre
 import re
+import re._casefix as _casefix  # type: ignore[import-not-found]
 import re._constants as _c  # type: ignore[import-not-found]
 import re._parser as _parser  # type: ignore[import-not-found]
 import sys
@@ -40,6 +42,15 @@ _FLAGS = {
     "VERBOSE": re.X,
 }
 _ALLOWED_FLAGS = re.A | re.I | re.M | re.S | re.U | re.X
+_TYPE_FLAGS = re.A | re.U
+
+
+def _combined(flags: int, added: int, removed: int) -> int:
+    """Flags inside ``(?i-s:...)``; of ASCII and Unicode the inner one counts."""
+    if added & _TYPE_FLAGS:
+        flags &= ~_TYPE_FLAGS
+    return (flags | added) & ~removed
+
 
 
 class _Run:
@@ -108,23 +119,59 @@ def _one_of(items: Any, flags: int) -> _Test:
             or any(test(character) for test in tests)
         )
 
-    if flags & re.I:
-        return lambda character: any(map(inside, _cases(character))) is not negate
-    return lambda character: inside(character) is not negate
+    if not flags & re.I:
+        return lambda character: inside(character) is not negate
+    lower = _lowered(flags)
+    letters = set().union(*(_equal_letters(single, flags) for single in singles))
+
+    def inside_in_any_case(character: str) -> bool:
+        small = lower(character)
+        return (
+            small in letters
+            or any(low <= form <= high for form in _forms(small, flags) for low, high in ranges)
+            or any(test(small) for test in tests)
+        )
+
+    return lambda character: inside_in_any_case(character) is not negate
 
 
-def _cases(character: str) -> set[str]:
-    """The characters that differ from this one in case only."""
-    return {form for form in (character, character.lower(), character.upper()) if len(form) == 1}
+# Letters whose small one has another capital: the only ones (Unicode 14 to 15.1) that str.upper does not find.
+_CAPITALS = {"i": "\u0130", "\u03b8": "\u03f4", "\u00df": "\u1e9e", "\u03c9": "\u2126", "k": "\u212a", "\u00e5": "\u212b"}
+
+
+def _lowered(flags: int) -> Callable[[str], str]:
+    """The matcher's own idea of a small letter, which is a single one."""
+    lower = _sre.ascii_tolower if flags & re.A else _sre.unicode_tolower
+    return lambda character: chr(lower(ord(character)))
+
+
+def _equal_letters(character: str, flags: int) -> set[str]:
+    """The small letters that match ``character`` where case is ignored."""
+    small = _lowered(flags)(character)
+    others = () if flags & re.A else _casefix._EXTRA_CASES.get(ord(small), ())
+    return {small, *map(chr, others)}
+
+
+def _forms(small: str, flags: int) -> set[str]:
+    """The characters, of either case, that match a small letter where case is ignored."""
+    if flags & re.A:
+        return {small, small.upper()} if small < "\x80" else {small}
+    forms: set[str] = set()
+    for letter in _equal_letters(small, flags):
+        forms.update((letter, letter.upper(), letter.title(), _CAPITALS.get(letter, letter)))
+    return {form for form in forms if len(form) == 1}
 
 
 def _character(operation: Any, argument: Any, flags: int) -> _Test | None:
     """The test of a node that matches a single character; None for other nodes."""
     if operation is _c.LITERAL or operation is _c.NOT_LITERAL:
-        letters = _cases(chr(argument)) if flags & re.I else {chr(argument)}
+        if not flags & re.I:
+            wanted = chr(argument)
+            return wanted.__eq__ if operation is _c.LITERAL else wanted.__ne__
+        letters, lower = _equal_letters(chr(argument), flags), _lowered(flags)
         if operation is _c.LITERAL:
-            return letters.__contains__
-        return lambda character: character not in letters
+            return lambda character: lower(character) in letters
+        return lambda character: lower(character) not in letters
     if operation is _c.ANY:
         return (lambda character: True) if flags & re.S else (lambda character: character != "\n")
     if operation is _c.IN:
@@ -158,7 +205,7 @@ class _Compiler:
             return self.repeat(operation, low, high, items, flags, after)
         if operation is _c.SUBPATTERN:
             group, added, removed, items = argument
-            return self.group(group, items, (flags | added) & ~removed, after)
+            return self.group(group, items, _combined(flags, added, removed), after)
         if operation is _c.BRANCH:
             return self.branch([self.sequence(items, flags, after) for items in argument[1]])
         if operation is _c.AT:
@@ -335,17 +382,18 @@ class _Compiler:
 
     def reference(self, group: int, flags: int, after: _Match) -> _Match:
         run = self.run
+        lower = _lowered(flags)
 
         def match(i: int) -> int:
             start, end = run.marks[group]
             if end < 0:
                 return -1
             size = end - start
-            METER.charge(1 + (size >> 6))
-            text = run.text[i : min(i + size, run.end)]
-            same = text == run.text[start:end]
-            if not same and flags & re.I:
-                same = text.lower() == run.text[start:end].lower()
+            METER.charge(1 + (size >> (3 if flags & re.I else 6)))
+            text, taken = run.text[i : min(i + size, run.end)], run.text[start:end]
+            same = text == taken
+            if not same and flags & re.I and len(text) == size:
+                same = all(a == b or lower(a) == lower(b) for a, b in zip(text, taken, strict=True))
             return after(i + size) if same else -1
 
         return match

@@ -5,6 +5,9 @@ from __future__ import annotations
 import builtins
 import collections
 import fractions
+import importlib
+import itertools
+import operator
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +21,6 @@ from .attributes import (
     from_bytes,
     from_keys,
     make_translation,
-    mapping_pairs,
     read_attribute,
     sort,
     standin_for,
@@ -27,16 +29,21 @@ from .guards import (
     EXCEPTION_BASES,
     HOOKS,
     MAKING,
+    ITEM_GETTERS,
     STANDINS,
+    UNBOUND,
     Standin,
+    Union,
     add,
     checked,
     consumed,
     counted,
     divided,
+    mapping_pairs,
     power,
     printed,
     take_all,
+    union_kinds,
     write,
 )
 from .meter import ITEMS_PER_STEP_SHIFT, METER
@@ -44,10 +51,13 @@ from .modules import MODULES, Module, import_from, import_module
 from .values import (
     BIG,
     MAPPINGS,
+    SEQUENCES,
     SETS,
+    VIEWS,
     GuestMeta,
     check_key,
     class_name,
+    full_name,
     register_text,
     special,
     to_ascii,
@@ -77,26 +87,41 @@ def _float(value: Any = 0.0) -> float:
     return float(value)
 
 
-def _str(value: Any = "", *decoding: Any) -> str:
+def _str(object: Any = _MISSING, encoding: Any = _MISSING, errors: Any = _MISSING) -> str:
     METER.charge(1)
-    if decoding:
-        return METHODS[bytes]["decode"](value, *decoding)  # type: ignore[no-any-return]
-    return to_str(value)
+    options = _given(encoding=encoding, errors=errors)
+    if object is _MISSING:
+        return ""
+    if options:
+        if type(object) is str:
+            raise TypeError("decoding str is not supported")
+        return METHODS[bytes]["decode"](object, **options)  # type: ignore[no-any-return]
+    return to_str(object)
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    """The options that a call gave."""
+    return {name: value for name, value in options.items() if value is not _MISSING}
 
 
 def _bool(value: Any = False) -> bool:
     return bool(value)
 
 
-def _bytes(value: Any = b"", *encoding: Any) -> bytes:
-    if type(value) is str:
-        if not encoding:
+def _bytes(source: Any = b"", encoding: Any = _MISSING, errors: Any = _MISSING) -> bytes:
+    options = _given(encoding=encoding, errors=errors)
+    if type(source) is str:
+        if "encoding" not in options:
             raise TypeError("string argument without an encoding")
-        return METHODS[str]["encode"](value, *encoding)  # type: ignore[no-any-return]
-    if type(value) is int or type(value) is bool:
-        METER.check_characters(max(0, int(value)))
-        return bytes(value)
-    return value if type(value) is bytes else bytes(take_all(value))
+        return METHODS[str]["encode"](source, **options)  # type: ignore[no-any-return]
+    if options:
+        raise TypeError("encoding without a string argument")
+    if type(type(source)) is GuestMeta and special(source, "__index__") is not None:
+        source = operator.index(source)
+    if type(source) is int or type(source) is bool:
+        METER.check_characters(max(0, int(source)))
+        return bytes(source)
+    return source if type(source) is bytes else bytes(take_all(source))
 
 
 def _list(value: Any = ()) -> list[Any]:
@@ -142,16 +167,19 @@ def _slice(*bounds: Any) -> slice:
     return slice(*bounds)
 
 
-def _complex(*parts: Any) -> complex:
+def _complex(real: Any = _MISSING, imag: Any = _MISSING) -> complex:
     METER.charge(1)
-    for part in parts:
+    parts = _given(real=real, imag=imag)
+    for part in parts.values():
         if type(part) is str or type(part) is bytes:
             METER.charge(len(part) >> 4)
-    return complex(*parts)
+    return complex(**parts)
 
 
 class _Object(metaclass=GuestMeta):
     """What ``object()`` makes: a value that equals only itself."""
+
+    __slots__ = ()
 
 
 _Object.__name__ = _Object.__qualname__ = "object"
@@ -216,10 +244,21 @@ def _ordereddict(source: Any = (), /, **names: Any) -> Any:
 
 def _deque(items: Any = (), maxlen: Any = None) -> Any:
     METER.charge(MAKING[collections.deque])
-    return collections.deque(take_all(items), maxlen)
+    result: collections.deque[Any] = collections.deque((), maxlen)
+    result.extend(take_all(items))
+    return result
 
 
-register_text(Standin, lambda standin: f"<class '{standin.name}'>")
+def _standin_name(kind: Any) -> str:
+    """The name of a type as its text has it."""
+    if type(kind) is not Standin:
+        return full_name(kind)
+    module = kind.real.__module__
+    return f"{module}.{kind.name}" if module in MODULES else kind.name
+
+
+register_text(Standin, lambda standin: f"<class '{_standin_name(standin)}'>")
+register_text(Union, lambda union: " | ".join(map(_standin_name, union.kinds)))
 
 
 def _standin(real: type, construct: Any, methods: dict[str, Any] | None = None) -> Standin:
@@ -255,6 +294,17 @@ COLLECTIONS: dict[str, Any] = {
     "deque": _standin(collections.deque, _deque),
 }
 _standin(fractions.Fraction, _fraction)
+_GENERIC: frozenset[type] = SEQUENCES | SETS | MAPPINGS | {type}
+
+
+def _parameterized(standin: Any, _: Any) -> Any:
+    """``list[int]``: the type itself. Raises TypeError for a type that takes no parameters."""
+    if standin.real not in _GENERIC:
+        raise TypeError(f"type '{standin.name}' is not subscriptable")
+    return standin
+
+
+ITEM_GETTERS[Standin] = _parameterized
 MODULES["collections"].exports.update(COLLECTIONS)
 MODULES["fractions"].exports["Fraction"] = STANDINS[fractions.Fraction]
 
@@ -268,11 +318,11 @@ def _kinds(kinds: Any, function: str) -> tuple[type, ...]:
         # Each time it is met: a tuple of the same tuple twice, nested, is short and endless.
         METER.charge(1 + len(kinds))
         return tuple(kind for inner in kinds for kind in _kinds(inner, function))
-    if type(kinds) is Standin:
-        return (kinds.real,)
-    if isinstance(kinds, type):
-        return (kinds,)
-    raise TypeError(f"{function}() arg 2 must be a type or tuple of types")
+    members = union_kinds(kinds)
+    if members is None or kinds is None:
+        raise TypeError(f"{function}() arg 2 must be a type, a tuple of types, or a union")
+    METER.charge(len(members))
+    return tuple(kind.real if type(kind) is Standin else kind for kind in members)
 
 
 def _isinstance(value: Any, kinds: Any) -> bool:
@@ -300,14 +350,35 @@ def _abs(value: Any) -> Any:
 def _sum(values: Any, start: Any = 0) -> Any:
     if type(start) is str:
         raise TypeError("sum() can't sum strings [use ''.join(seq) instead]")
+    if type(start) is bytes:
+        raise TypeError("sum() can't sum bytes [use b''.join(seq) instead]")
     values = consumed(values)
-    if type(start) in (int, float) and (type(values) is range or _plain_numbers(values)):
-        return checked(sum(values, start))
+    if type(start) is int or type(start) is float:
+        if type(values) is range or _plain_numbers(values):
+            return checked(sum(values, start))
+        values = iter(values)
+        start, values = _sum_numbers(values, start)
     total = start
     for value in values:
         METER.left -= 1
         total = add(total, value)
     return total
+
+
+def _sum_numbers(values: Iterator[Any], start: Any) -> tuple[Any, Any]:
+    """The sum of the numbers that ``values`` begins with, and what follows them.
+
+    Native code adds them, because it keeps what rounding loses of floats, from Python 3.12 on.
+    """
+    plain: list[Any] = []
+    for value in values:
+        METER.left -= 1
+        if METER.left < 0:
+            METER.exhausted()
+        if type(value) is not float and (type(value) is not int or not -BIG < value < BIG):
+            return sum(plain, start), itertools.chain((value,), values)
+        plain.append(value)
+    return checked(sum(plain, start)), ()
 
 
 def _plain_numbers(values: Any) -> bool:
@@ -320,6 +391,10 @@ def _plain_numbers(values: Any) -> bool:
 
 def _extreme(native: Any, values: tuple[Any, ...], key: Any, default: Any) -> Any:
     """``min`` and ``max``."""
+    if not values:
+        raise TypeError(f"{native.__name__} expected at least 1 argument, got 0")
+    if len(values) > 1 and default is not _MISSING:
+        raise TypeError("Cannot specify a default for more than one positional argument")
     if len(values) == 1:
         items = consumed(values[0])
         if type(items) is not range:
@@ -368,12 +443,12 @@ def _items(values: Any) -> Any:
     return counted(values)
 
 
-def _enumerate(values: Any, start: Any = 0) -> Iterator[Any]:
-    items = _items(values)
-    return _pairs(items, start)
+def _enumerate(iterable: Any, start: Any = 0) -> Iterator[Any]:
+    items = _items(iterable)
+    return _pairs(items, operator.index(start))
 
 
-def _pairs(items: Any, start: Any) -> Iterator[Any]:
+def _pairs(items: Any, start: int) -> Iterator[Any]:
     yield from enumerate(items, start)
 
 
@@ -396,7 +471,11 @@ def _map(function: Any, *iterables: Any) -> Iterator[Any]:
 def _mapped(function: Any, sources: list[Any]) -> Iterator[Any]:
     for values in zip(*sources, strict=False):
         METER.left -= 1
-        yield function(*values)
+        try:
+            value = function(*values)
+        except StopIteration:  # which ends a native map; in a generator it would be a RuntimeError
+            return
+        yield value
 
 
 def _filter(function: Any, values: Any) -> Iterator[Any]:
@@ -406,18 +485,31 @@ def _filter(function: Any, values: Any) -> Iterator[Any]:
 def _filtered(function: Any, items: Any) -> Iterator[Any]:
     for item in items:
         METER.left -= 1
-        if item if function is None else function(item):
+        try:
+            wanted = bool(item if function is None else function(item))
+        except StopIteration:
+            return
+        if wanted:
             yield item
         if METER.left < 0:
             METER.exhausted()
 
 
+def counted_back(items: Iterator[Any]) -> Iterator[Any]:
+    """The items of a program's own sequence from its end."""
+    yield from items
+
+
+_REVERSIBLE: frozenset[type] = SEQUENCES | (MAPPINGS - {collections.Counter}) | VIEWS | {str, bytes, collections.Counter}
+
+
 def _reversed(values: Any) -> Any:
     if type(values) is range:
         return reversed(values)
-    if type(type(values)) is GuestMeta and special(values, "__reversed__") is not None:
-        return reversed(values)
-    if type(values) in SETS:
+    if type(type(values)) is GuestMeta:
+        found = reversed(values)
+        return counted_back(found) if type(found) is reversed else found
+    if type(values) not in _REVERSIBLE:
         raise TypeError(f"'{class_name(type(values))}' object is not reversible")
     items = take_all(values)
     items.reverse()
@@ -435,7 +527,10 @@ def _iter(values: Any, sentinel: Any = _MISSING) -> Any:
 def _until(function: Any, sentinel: Any) -> Iterator[Any]:
     while True:
         METER.charge(1)
-        value = function()
+        try:
+            value = function()
+        except StopIteration:
+            return
         if HOOKS["_eq_"](value, sentinel):
             return
         yield value
@@ -446,15 +541,15 @@ def _next(iterator: Any, *default: Any) -> Any:
     return next(iterator, *default)
 
 
-def _round(value: Any, digits: Any = None) -> Any:
+def _round(number: Any, ndigits: Any = None) -> Any:
     METER.charge(1)
-    if digits is None:
-        return checked(round(value))
-    if type(digits) is int and (type(value) is int or type(value) is fractions.Fraction):
-        METER.check_bits(abs(digits) * 4)
-        if type(value) is int and not -BIG < value < BIG:
-            METER.charge((value.bit_length() >> 6) ** 2 >> 6)
-    return checked(round(value, digits))
+    if ndigits is None:
+        return checked(round(number))
+    if type(ndigits) is int and (type(number) is int or type(number) is fractions.Fraction):
+        METER.check_bits(abs(ndigits) * 4)
+        if type(number) is int and not -BIG < number < BIG:
+            METER.charge((number.bit_length() >> 6) ** 2 >> 6)
+    return checked(round(number, ndigits))
 
 
 def _hash(value: Any) -> int:
@@ -608,6 +703,25 @@ HIDEABLE_NAMES: frozenset[str] = frozenset(name for name in WITHHELD_NAMES if no
 
 for _name, _function in FUNCTIONS.items():
     if isinstance(_function, types.FunctionType):
+        _function.__name__ = _name
+        UNBOUND.add(_function.__code__)
+for _module in MODULES.values():
+    _real = importlib.import_module(_module.name)
+    UNBOUND.update(
+        function.__code__
+        for name, function in _module.exports.items()
+        if type(function) is types.FunctionType and type(getattr(_real, name, None)) is not types.FunctionType
+    )
+UNBOUND.add(MODULES["functools"].exports["partial"](len).__code__)
+for _name, _generators in {
+    "enumerate": (_pairs,),
+    "filter": (_filtered,),
+    "map": (_mapped,),
+    "zip": (_tuples,),
+    "callable_iterator": (_until,),
+    "reversed": (counted_back,),
+}.items():
+    for _function in _generators:
         _function.__name__ = _name
 
 BUILTINS: dict[str, Any] = {

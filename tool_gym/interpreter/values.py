@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import collections
 import fractions
+import operator
 import string
+import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -37,7 +39,7 @@ CONTAINERS = SEQUENCES | SETS | MAPPINGS | VIEWS
 
 
 class GuestMeta(type):
-    """The metaclass of every class that a program defines: how the hooks know one."""
+    """The metaclass of every class that a program defines, and of ours that it may derive from."""
 
 
 def guest_function(value: object) -> bool:
@@ -265,7 +267,7 @@ class _Renderer:
             return _own_text("__repr__", own(value))
         if isinstance(value, BaseException):
             return self.exception(value)
-        return f"<{class_name(type(value))} object>"
+        return f"<{full_name(type(value))} object>"
 
     def exception(self, value: BaseException) -> str:
         arguments = self.joined(value.args)
@@ -283,6 +285,16 @@ def class_name(kind: type) -> str:
     """The name of a class as programs know it."""
     name = type.__getattribute__(kind, "__name__")
     return str(name)
+
+
+def full_name(kind: type) -> str:
+    """The name of a class as its text has it: with its module, unless it is built in, and what it is nested in."""
+    contents = type.__getattribute__(kind, "__dict__")
+    module = contents.get("__module__", "builtins")
+    if type(kind) is GuestMeta and module != "__main__":
+        return class_name(kind)
+    name = str(type.__getattribute__(kind, "__qualname__"))
+    return name if module == "builtins" else f"{module}.{name}"
 
 
 def _string(value: str) -> str:
@@ -332,7 +344,11 @@ def _defaultdict(self: _Renderer, value: collections.defaultdict[Any, Any]) -> s
 
 
 def _ordereddict(self: _Renderer, value: Mapping[Any, Any]) -> str:
-    return f"OrderedDict({{{self.pairs(value)}}})" if value else "OrderedDict()"
+    if not value:
+        return "OrderedDict()"
+    if sys.version_info >= (3, 12):
+        return f"OrderedDict({{{self.pairs(value)}}})"
+    return f"OrderedDict([{self.joined(list(value.items()))}])"
 
 
 def _view(self: _Renderer, value: Any) -> str:
@@ -380,21 +396,24 @@ def register_text(kind: type, render: Callable[[Any], str]) -> None:
 
 def _opaque(value: Any) -> str:
     """A value without contents to show: its kind and name, never its address."""
-    if type(value) is GuestMeta:
-        return f"<class '{class_name(value)}'>"
     if isinstance(value, BaseException):
         return _Renderer().exception(value)
     if isinstance(value, type):
-        return f"<class '{class_name(value)}'>"
+        return f"<class '{full_name(value)}'>"
+    if guest_function(value):
+        return f"<function {value.__qualname__}>"
     if type(value) is types.FunctionType:
-        kind = "function" if guest_function(value) else "built-in function"
-        return f"<{kind} {value.__name__.strip('_')}>"
+        return f"<built-in function {value.__name__.strip('_')}>"
     if type(value) is types.MethodType:
         return f"<bound method {value.__func__.__name__.strip('_')}>"
     if type(value) is types.BuiltinFunctionType:
         return f"<built-in function {value.__name__}>"
     if type(value) is types.GeneratorType:
-        return f"<generator object {value.__name__.strip('<>_')}>"
+        if value.gi_code.co_filename == PROGRAM:
+            return f"<generator object {value.__qualname__}>"
+        return f"<{value.__name__.strip('_')} object>"
+    if type(value) is types.UnionType:
+        return " | ".join(full_name(kind) for kind in value.__args__)
     return f"<{class_name(type(value))} object>"
 
 
@@ -419,11 +438,22 @@ def to_str(value: Any) -> str:
         own = special(value, "__str__")
         if own is not None:
             return _own_text("__str__", own(value))
-        if special(value, "__repr__") is not None:
+        if special(value, "__repr__") is not None and not isinstance(value, BaseException):
             return to_repr(value)
     if isinstance(value, BaseException):
         return error_text(value)
     return _Renderer().text(value)
+
+
+def _native_text(error: BaseException) -> bool:
+    """Whether Python's own text of a built-in error is made of short parts: the codec's errors, and those of the
+    operating system."""
+    kinds = tuple(map(type, error.args))
+    if type(error) is UnicodeDecodeError:
+        return kinds == (str, bytes, int, int, str)
+    if type(error) is UnicodeEncodeError:
+        return kinds == (str, str, int, int, str)
+    return type(type(error)) is type and isinstance(error, OSError) and kinds == (int, str)
 
 
 def error_text(error: BaseException) -> str:
@@ -431,8 +461,9 @@ def error_text(error: BaseException) -> str:
     arguments = error.args
     if not arguments:
         return ""
-    if isinstance(error, UnicodeError) and len(arguments) == 5:
-        return f"{arguments[0]} codec failed at position {to_str(arguments[2])}: {to_str(arguments[4])}"
+    if isinstance(error, (OSError, UnicodeError)) and _native_text(error):
+        METER.check_characters(sum(len(part) for part in arguments if type(part) is str))
+        return str(error)
     if len(arguments) == 1:
         return to_repr(arguments[0]) if isinstance(error, KeyError) else to_str(arguments[0])
     return to_repr(arguments)
@@ -476,7 +507,7 @@ def to_format(value: Any, conversion: int = -1, spec: str = "") -> str:
     if type(spec) is not str:
         raise TypeError("a format must be a string")
     kind = type(value)
-    if kind is fractions.Fraction:
+    if kind is fractions.Fraction and sys.version_info >= (3, 12):
         value, kind = float(value), float
     if kind not in _FORMATTED:
         raise TypeError(f"unsupported format string passed to {class_name(kind)}.__format__")
@@ -574,6 +605,8 @@ def _percent_field(text: str, at: int, mapping: Any, take: Callable[[], Any]) ->
         digits, at = _percent_number(text, at + 1, take)
         precision = f".{digits}"
     _check_digits(f"{width} {precision}")
+    if at < len(text) and text[at] in "hlL":
+        at += 1
     if at >= len(text):
         raise ValueError("incomplete format")
     kind = text[at]
@@ -587,21 +620,68 @@ def _percent_field(text: str, at: int, mapping: Any, take: Callable[[], Any]) ->
         value, kind = {"r": to_repr, "s": to_str, "a": to_ascii}[kind](value), "s"
     elif type(value) is int and not -BIG < value < BIG:
         METER.charge(value.bit_length() >> 4)
+    elif type(value) is fractions.Fraction or type(type(value)) is GuestMeta:
+        value = _converted(value, kind)
     elif type(value) not in _FORMATTED:
         raise TypeError(f"%{kind} format: a number is required, not {class_name(type(value))}")
     return f"%{prefix}{width}{precision}{kind}" % (value,), at + 1
 
 
-def braces(text: str, arguments: tuple[Any, ...], names: Mapping[str, Any], depth: int = 2) -> str:
+def _converted(value: Any, kind: str) -> int | float:
+    """A fraction or an instance of a program's class as the number that a ``%`` conversion takes it for."""
+    wanted = "__float__" if kind in "eEfFgG" else "__int__" if kind in "diu" else "__index__"
+    if type(value) is not fractions.Fraction and special(value, wanted) is None and special(value, "__index__") is None:
+        raise TypeError(f"%{kind} format: a number is required, not {class_name(type(value))}")
+    if type(value) is fractions.Fraction and wanted == "__index__":
+        raise TypeError(f"%{kind} format: an integer is required, not Fraction")
+    if wanted == "__float__":
+        return float(value)
+    number = int(value) if wanted == "__int__" else operator.index(value)
+    if not -BIG < number < BIG:
+        METER.charge(number.bit_length() >> 4)
+    return number
+
+
+class _Numbering:
+    """Which argument the next ``{}`` takes; a format numbers its fields itself or not at all."""
+
+    __slots__ = ("_next",)
+
+    def __init__(self) -> None:
+        self._next: int | None = None
+
+    def of(self, field: str) -> str:
+        """The field's number or name. Raises ValueError for a mixture."""
+        if field and not field.isdigit():
+            return field
+        if self._next is None:
+            self._next = -1 if field else 0
+        if bool(field) is not (self._next < 0):
+            ways = ("manual field specification", "automatic field numbering")
+            raise ValueError("cannot switch from {} to {}".format(*(ways if self._next < 0 else ways[::-1])))
+        if field:
+            return field
+        self._next += 1
+        return str(self._next - 1)
+
+
+def braces(
+    text: str,
+    arguments: tuple[Any, ...],
+    names: Mapping[str, Any],
+    numbering: _Numbering | None = None,
+    depth: int = 2,
+) -> str:
     """``text.format(*arguments, **names)`` with plain fields only: attributes and items are refused.
 
     Raises ValueError, IndexError and KeyError as Python does.
     """
-    if depth < 0:
+    if depth <= 0:
         raise ValueError("Max string recursion exceeded")
     METER.check_characters(len(text))
+    numbering = numbering or _Numbering()
     parts: list[str] = []
-    size = automatic = 0
+    size = 0
     for literal, field, spec, conversion in _FORMATTER.parse(text):
         METER.charge(1)
         parts.append(literal)
@@ -610,12 +690,9 @@ def braces(text: str, arguments: tuple[Any, ...], names: Mapping[str, Any], dept
             continue
         if "." in field or "[" in field:
             METER.refuse("attributes and items in a format field")
-        if field == "":
-            field, automatic = str(automatic), automatic + 1
-        value = _field_value(field, arguments, names)
-        if spec and "{" in spec:
-            spec = braces(spec, arguments[automatic:], names, depth - 1)
-            automatic += 1
+        value = _field_value(numbering.of(field), arguments, names)
+        if spec and ("{" in spec or "}" in spec):
+            spec = braces(spec, arguments, names, numbering, depth - 1)
         if conversion not in (None, "r", "s", "a"):
             raise ValueError(f"Unknown conversion specifier {conversion!r}")
         part = to_format(value, ord(conversion) if conversion else -1, spec or "")

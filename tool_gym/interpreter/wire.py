@@ -1,28 +1,36 @@
 """Frames between the pool and its workers: a length, then a payload, capped on both sides.
 
 Requests come from the host and are trusted: marshal, which carries exact primitives only. Replies come from a
-process that ran a hostile program: JSON, and every field is checked. Nothing is ever unpickled.
+process that ran a hostile program: numbers of fixed width and text, and every field is checked. Nothing is ever
+unpickled.
 """
 
 from __future__ import annotations
 
-import json
 import marshal
 import os
 import struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 HEADER = struct.Struct(">I")
 MAX_REQUEST = 256 << 20
 CONTROL = struct.Struct(">cQ")
-"""Requests to the zygote: an operation (``S`` start a worker, ``R`` kill and reap one) and the worker's number."""
+"""Requests to the zygote and the worker's number. ``S``: start a worker, ``L``: one for programs that take long, of low
+priority, ``R``: kill and reap one."""
 
-_STATUSES = frozenset({"ok", "refused", "error", "limit"})
-_FIELDS = (str, str, str, str, bool, int, bool)
-_encode = json.JSONEncoder(check_circular=False).encode
+LONG = "long"
+"""Status of a reply that is no answer: the program needs more steps than it was given this time."""
+_STATUSES = ("ok", "refused", "error", "limit", LONG)
+_CODES = {status: code for code, status in enumerate(_STATUSES)}
+# Code of the status, flags, steps, and how many characters of the text are kind and message; the rest is output.
+_REPLY = struct.Struct(">BBQHH")
+_TRUNCATED, _LAST = 1, 2
+_MOST_STEPS = (1 << 64) - 1
+_KIND_CHARACTERS = 200
+_MESSAGE_CHARACTERS = 4000
 
-Reply = tuple[str, str, str, str, bool, int, bool]
-"""status, kind, message, output, truncated, steps, and whether the worker ends with this reply."""
+Record = tuple[str, str, str, str, bool, int]
+"""status, kind, message, output, truncated, steps: the fields of a ToolResult."""
 
 
 class ProtocolError(Exception):
@@ -30,8 +38,8 @@ class ProtocolError(Exception):
 
 
 def max_reply(output_chars: int) -> int:
-    """Longest reply in bytes: a character takes at most 12 in JSON."""
-    return 12 * output_chars + (1 << 16)
+    """Longest reply in bytes: a character takes at most 4."""
+    return _REPLY.size + 4 * (output_chars + _KIND_CHARACTERS + _MESSAGE_CHARACTERS)
 
 
 class Request(NamedTuple):
@@ -43,6 +51,7 @@ class Request(NamedTuple):
         echo: whether the value of a final expression is shown.
         sessions: number of each program's session, 0 for none; empty if none has one.
         over: sessions that no program will be of again.
+        steps: budget of each program, after which it is called long; 0 for that of the limits.
     """
 
     sources: list[str]
@@ -50,6 +59,7 @@ class Request(NamedTuple):
     echo: bool
     sessions: list[int]
     over: list[int]
+    steps: int = 0
 
 
 def ends_session(status: str, kind: str) -> bool:
@@ -91,9 +101,18 @@ def read_exactly(descriptor: int, size: int) -> bytes | None:
     return b"".join(parts)
 
 
-def encode_reply(fields: Any) -> bytes:
-    """A frame with one reply."""
-    payload = _encode(fields).encode("ascii")
+def encode_reply(record: Record, last: bool) -> bytes:
+    """A frame with the reply to a call; ``last``: the worker ends with it."""
+    status, kind, message, output, truncated, steps = record
+    kind, message = kind[:_KIND_CHARACTERS], message[:_MESSAGE_CHARACTERS]
+    flags = (_TRUNCATED if truncated else 0) | (_LAST if last else 0)
+    head = _REPLY.pack(_CODES[status], flags, min(steps, _MOST_STEPS), len(kind), len(message))
+    # The texts are encodable; were one not, the lengths would still be right.
+    return frame(head + (kind + message + output).encode("utf-8", "replace"))
+
+
+def frame(payload: bytes) -> bytes:
+    """A payload with its length before it."""
     return HEADER.pack(len(payload)) + payload
 
 
@@ -103,18 +122,30 @@ def write_all(descriptor: int, data: bytes) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-def decode_reply(payload: bytes, output_chars: int) -> Reply:
-    """Check a reply field by field. Raises ProtocolError if anything about it is off."""
+def decode_reply(payload: bytes, output_chars: int) -> tuple[Record, bool]:
+    """Check a reply field by field: the record, and whether the worker ends with it.
+
+    Raises ProtocolError if anything about it is off.
+    """
+    if len(payload) < _REPLY.size:
+        raise ProtocolError("a reply that is too short")
+    code, flags, steps, kind_length, message_length = _REPLY.unpack_from(payload)
     try:
-        fields = json.loads(payload.decode("ascii"))
-    except (ValueError, RecursionError):
-        raise ProtocolError("a reply that is no JSON") from None
-    if type(fields) is not list or tuple(type(field) for field in fields) != _FIELDS:
-        raise ProtocolError("a reply of the wrong shape")
-    status, kind, message, output, truncated, steps, last = fields
-    if status not in _STATUSES or len(kind) > 200 or len(message) > 4000 or len(output) > output_chars:
+        text = payload[_REPLY.size :].decode("utf-8")
+    except UnicodeDecodeError:
+        raise ProtocolError("a reply that is no text") from None
+    output_at = kind_length + message_length
+    if (
+        code >= len(_STATUSES)
+        or flags > _TRUNCATED | _LAST
+        or kind_length > _KIND_CHARACTERS
+        or message_length > _MESSAGE_CHARACTERS
+        or not 0 <= len(text) - output_at <= output_chars
+    ):
         raise ProtocolError("a reply out of bounds")
-    return status, kind, message, output, truncated, steps, last
+    truncated, last = bool(flags & _TRUNCATED), bool(flags & _LAST)
+    record = _STATUSES[code], text[:kind_length], text[kind_length:output_at], text[output_at:], truncated, steps
+    return record, last
 
 
 class FrameReader:

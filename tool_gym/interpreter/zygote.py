@@ -13,16 +13,20 @@ import resource
 import signal
 import socket
 import sys
+import time
 from itertools import repeat
 from typing import NoReturn
 
 from . import hardening
 from .executor import Executor, prepare
 from .limits import Limits
-from .wire import CONTROL, HEADER, encode_reply, read_request, write_all
+from .wire import CONTROL, HEADER, encode_reply, frame, read_request, write_all
 
-_MAX_CALLS = 5000
+_MAX_CALLS = 20_000
 _MAX_GROWTH_KIB = 128 << 10
+_GROWTH_STEPS = 1000  # a program of fewer cannot grow by much: looked at now and then
+_NICE = 10  # of the workers for long programs: a tenth of the processor time of one that runs short ones
+_ALARM_SECONDS = 0.5  # the alarm clock is put on by at least so much
 
 # Run once before forking, so that workers start with warm code: CPython specialises what it has seen.
 _WARM_UP = (
@@ -42,29 +46,39 @@ def _serve(descriptor: int, limits: Limits) -> None:
     """A worker's life: confine itself, say so, then answer requests until one of them is the last."""
     layers = hardening.confine(limits.memory_bytes)
     executor = Executor(limits)
-    write_all(descriptor, encode_reply([os.getpid(), layers]))
-    heaviest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss + _MAX_GROWTH_KIB
+    write_all(descriptor, frame(json.dumps([os.getpid(), layers]).encode("ascii")))
+    heaviest = _peak_memory() + _MAX_GROWTH_KIB
     served = 0
+    alarm = 0.0
     while (request := read_request(descriptor)) is not None:
         for session in request.over:
             executor.forget(session)
         for source, session in zip(request.sources, request.sessions or repeat(0)):  # noqa: B905 - repeat has no end
-            # Processor time, whatever the host does: the default action of the signal ends the process.
-            signal.setitimer(signal.ITIMER_PROF, limits.wall_seconds + 1.0)
-            record = executor.run(source, request.inputs, request.echo, session)
+            now = time.monotonic()
+            if now >= alarm:
+                # Processor time, whatever the host does: the default action of the signal ends the process.
+                signal.setitimer(signal.ITIMER_PROF, limits.wall_seconds + 1.0 + _ALARM_SECONDS)
+                alarm = now + _ALARM_SECONDS
+            record = executor.run(source, request.inputs, request.echo, session, 0 if session else request.steps)
             served += 1
-            grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > heaviest
+            grown = (record[5] > _GROWTH_STEPS or served % 64 == 0) and _peak_memory() > heaviest
             last = executor.tainted or grown or served >= _MAX_CALLS
-            write_all(descriptor, encode_reply([*record, last]))
+            write_all(descriptor, encode_reply(record, last))
             if last:
                 return
 
 
-def _worker(descriptor: int, limits: Limits, parent: int) -> NoReturn:
+def _peak_memory() -> int:
+    """Most KiB that this process has had resident."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _worker(descriptor: int, limits: Limits, parent: int, nice: int) -> NoReturn:
     """Runs in the forked child, and never returns into the zygote."""
     status = 70
     try:
         os.setpgid(0, 0)
+        os.nice(nice)
         hardening.die_with_parent(parent)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPROF):
             signal.signal(number, signal.SIG_DFL)
@@ -89,19 +103,19 @@ class _Zygote:
             if len(request) < CONTROL.size:
                 break
             operation, number = CONTROL.unpack(request)
-            if operation == b"S":
-                self._start(number, descriptors[0])
-            else:
+            if operation == b"R":
                 self._reap(number)
+            else:
+                self._start(number, descriptors[0], _NICE if operation == b"L" else 0)
         for number in list(self._workers):
             self._end(number)
 
-    def _start(self, number: int, descriptor: int) -> None:
+    def _start(self, number: int, descriptor: int, nice: int) -> None:
         parent = os.getpid()
         child = os.fork()
         if child == 0:
             self._control.close()
-            _worker(descriptor, self._limits, parent)
+            _worker(descriptor, self._limits, parent, nice)
         os.close(descriptor)
         self._workers[number] = child
 

@@ -1,7 +1,22 @@
 """Noise models: which of the calls that would have worked are made to fail, and what the policy sees then."""
 
+from tool_gym.noise.burst import BurstNoise
 from tool_gym.noise.correlated import CorrelatedNoise
-from tool_gym.noise.faults import FAULTS, apply_fault
-from tool_gym.noise.models import IIDNoise, NoiseModel, NoNoise
+from tool_gym.noise.faults import FAULTS, KINDS, Fault, FaultMix, apply_fault
+from tool_gym.noise.models import Calls, IIDNoise, NoiseModel, NoNoise
+from tool_gym.noise.per_tool import PerToolNoise
 
-__all__ = ["FAULTS", "CorrelatedNoise", "IIDNoise", "NoNoise", "NoiseModel", "apply_fault"]
+__all__ = [
+    "FAULTS",
+    "KINDS",
+    "BurstNoise",
+    "Calls",
+    "CorrelatedNoise",
+    "Fault",
+    "FaultMix",
+    "IIDNoise",
+    "NoNoise",
+    "NoiseModel",
+    "PerToolNoise",
+    "apply_fault",
+]

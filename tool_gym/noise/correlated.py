@@ -12,7 +12,9 @@ import numpy.typing as npt
 
 from tool_gym import rng
 from tool_gym.errors import ConfigError
-from tool_gym.noise.models import DRAWS_PER_CALL, FAULT, TIE, Bools, Floats, Ints, NoiseModel, checked_number
+from tool_gym.noise.draws import DRAWS_PER_CALL, FAULT, TIE, Bools, Floats, Ints, checked_number
+from tool_gym.noise.faults import TIMEOUTS, FaultMix, checked_mix
+from tool_gym.noise.models import NoiseModel, shown_faults
 from tool_gym.noise.normal import bivariate_cdf, cdf, quantile, scalar_cdf, scalar_quantile
 
 ReferenceMode = Literal["frozen", "running"]
@@ -43,6 +45,7 @@ class CorrelatedNoise(NoiseModel):
             that of the last ``window`` eligible calls observed, starting from the reference (its last
             ``window`` values if it is longer), so the rate stays matched.
         window: positive; used in running mode only.
+        faults: what faults look like.
 
     Raises ConfigError, naming the field, for anything else.
     """
@@ -57,6 +60,7 @@ class CorrelatedNoise(NoiseModel):
         *,
         reference_mode: ReferenceMode = "frozen",
         window: int = 4096,
+        faults: FaultMix = TIMEOUTS,
     ) -> None:
         self.rate = checked_number("noise_rate", rate, 0.0, 1.0)
         self.correlation = checked_number("correlation", correlation, -1.0, 1.0)
@@ -64,6 +68,7 @@ class CorrelatedNoise(NoiseModel):
             raise ConfigError("reference_mode", reference_mode, "frozen, running")
         if isinstance(window, bool) or not isinstance(window, int) or window < 1:
             raise ConfigError("window", window, "a positive integer")
+        self.faults = checked_mix(faults)
         self.reference_mode: ReferenceMode = reference_mode
         self.window = window
         self._threshold = scalar_quantile(self.rate)
@@ -149,7 +154,7 @@ class CorrelatedNoise(NoiseModel):
     def __repr__(self) -> str:
         return (
             f"CorrelatedNoise({self.rate}, {self.correlation}, <{self._reference.size} qualities>, "
-            f"reference_mode={self.reference_mode!r}, window={self.window})"
+            f"reference_mode={self.reference_mode!r}, window={self.window}{shown_faults(self)})"
         )
 
 

@@ -1,39 +1,52 @@
 """What a noise model is, and the two that do not look at the reasoning: none and i.i.d.
 
-A model schedules faults; it does not know calls or results. Only calls whose true result is ``ok`` are
+A model schedules faults; it does not know results. Only calls whose true result is ``ok`` are
 eligible: a scheduled fault on another call does not land, the call keeps its own error. So ``rate`` is
 the probability that a call that would have worked is made to fail.
+
+Most models are a :meth:`NoiseModel.draw` (of which calls) and a :class:`~tool_gym.noise.FaultMix` (of which kind).
+Those that ask for more than a call's quality, key and number override what episodes call: :meth:`NoiseModel.schedule`
+(BurstNoise, for the outage) or :meth:`NoiseModel.strike` and :meth:`NoiseModel.observe_calls` (PerToolNoise, for the
+tool).
 """
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from tool_gym import rng
 from tool_gym.errors import ConfigError
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.integer]
-Bools = npt.NDArray[np.bool_]
-
-# Each call owns four consecutive draws of its episode's key: the tie within the rank, the fault, and two spare.
-DRAWS_PER_CALL = 4
-TIE, FAULT = 0, 1
+from tool_gym.noise.draws import DRAWS_PER_CALL, FAULT, Bools, Floats, Ints, checked_number
+from tool_gym.noise.faults import TIMEOUTS, Fault, FaultMix, checked_mix
 
 
-def checked_number(field: str, value: Any, lowest: float, highest: float) -> float:
-    """``value`` as a float. Raises ConfigError unless it is a number in [lowest, highest]."""
-    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    number = float(value) if is_number else math.nan
-    if not lowest <= number <= highest:
-        raise ConfigError(field, value, f"a number in [{lowest:g}, {highest:g}]")
-    return number
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """N calls as a noise model sees them.
+
+    Attributes:
+        qualities: (N,) reasoning quality of each call, in [0, 1].
+        keys: (N,) noise key of each call's episode.
+        numbers: (N,) index of each call within its episode, from 0.
+        outage_keys: (N,) key of the outages that each call's episode may meet; episodes with the same key meet the
+            same ones (see :class:`tool_gym.noise.BurstNoise`).
+        tools: names of the N tools called.
+    """
+
+    qualities: Floats
+    keys: rng.UInt64s
+    numbers: Ints
+    outage_keys: rng.UInt64s
+    tools: Sequence[str]
+
+    def __len__(self) -> int:
+        return len(self.tools)
 
 
 class NoiseModel(ABC):
@@ -42,10 +55,12 @@ class NoiseModel(ABC):
     Attributes:
         name: the kind, as configurations and reports spell it.
         rate: the marginal probability of a fault for an eligible call.
+        faults: what scheduled faults look like; timeouts if a model does not say.
     """
 
     name: ClassVar[str]
     rate: float
+    faults: FaultMix = TIMEOUTS
 
     @abstractmethod
     def draw(self, qualities: Floats, keys: rng.UInt64s, calls: Ints) -> Bools:
@@ -64,8 +79,29 @@ class NoiseModel(ABC):
     def fault_probability(self, quality: float) -> float:
         """Exact probability of a scheduled fault for a call of this quality."""
 
+    def schedule(self, calls: Calls) -> Bools:
+        """:meth:`draw`, for callers that know the whole of each call."""
+        return self.draw(calls.qualities, calls.keys, calls.numbers)
+
+    def strike(self, calls: Calls) -> list[Fault | None]:
+        """The fault scheduled for each of N calls, None where none is."""
+        struck = np.flatnonzero(self.schedule(calls))
+        faults: list[Fault | None] = [None] * len(calls)
+        if len(struck):
+            drawn = self.faults.draw(calls.keys[struck], calls.numbers[struck])
+            for row, fault in zip(struck.tolist(), drawn, strict=True):
+                faults[row] = fault
+        return faults
+
     def observe(self, qualities: npt.ArrayLike) -> None:  # noqa: B027 - most models learn nothing
         """Told the qualities of the eligible calls of a finished step, in canonical order."""
+
+    def observe_calls(self, qualities: npt.ArrayLike, tools: Sequence[str]) -> None:
+        """:meth:`observe`, for callers that know the tools called."""
+        self.observe(qualities)
+
+    def check_tools(self, names: Sequence[str]) -> None:  # noqa: B027 - most models name no tool
+        """Raises ConfigError where the model names a tool that is not among ``names``."""
 
     def state(self) -> dict[str, npt.NDArray[np.float64]]:
         """What a checkpoint must keep, {} for a model that learns nothing."""
@@ -97,13 +133,17 @@ class IIDNoise(NoiseModel):
     """Each call fails with the same probability, whatever its reasoning.
 
     Args:
-        rate: in [0, 1], both ends allowed (never, always). Raises ConfigError otherwise.
+        rate: in [0, 1], both ends allowed (never, always).
+        faults: what faults look like.
+
+    Raises ConfigError, naming the field, for anything else.
     """
 
     name = "iid"
 
-    def __init__(self, rate: float) -> None:
+    def __init__(self, rate: float, *, faults: FaultMix = TIMEOUTS) -> None:
         self.rate = checked_number("noise_rate", rate, 0.0, 1.0)
+        self.faults = checked_mix(faults)
 
     def draw(self, qualities: Floats, keys: rng.UInt64s, calls: Ints) -> Bools:
         # Equal positions make CorrelatedNoise with correlation 0 schedule the very same faults.
@@ -113,4 +153,9 @@ class IIDNoise(NoiseModel):
         return self.rate
 
     def __repr__(self) -> str:
-        return f"IIDNoise({self.rate})"
+        return f"IIDNoise({self.rate}{shown_faults(self)})"
+
+
+def shown_faults(noise: NoiseModel) -> str:
+    """The last argument of a model's repr, "" for what every model does if not told otherwise."""
+    return "" if noise.faults == TIMEOUTS else f", faults={noise.faults}"

@@ -8,34 +8,28 @@ by luck with probability exactly 1/answers, as a random guess is.
 
 from __future__ import annotations
 
-import re
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from tool_gym import rng as keyed
-from tool_gym.errors import ConfigError, TaskError
-from tool_gym.tasks.base import SPLITS, History, Problem, Task, split_of
-from tool_gym.tasks.evaluator import trace
+from tool_gym.errors import ConfigError
+from tool_gym.protocol import format_call
+from tool_gym.tasks.base import History, Problem
+from tool_gym.tasks.evaluator import progress, trace, was_parsed
+from tool_gym.tasks.family import Ints, RejectionFamily, same_integer
 from tool_gym.tools.base import ToolCall, ToolResult
 
 OPERATORS = "+-*"
 _DIGITS = 9  # 1 to 9: a 0 would erase the chain before it or leave it as it was
-_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
-# Sub-streams of a batch's key.
-_TARGETS, _LUCK, _CANDIDATES = range(3)
-_BLOCK_SIZES = (256, 65_536)
-_MAX_CANDIDATES = 1 << 26
 _LEAST_PROBLEMS = 100
 _MOST_ANSWERS = 1000
 
-Ints = npt.NDArray[np.int64]
+Chains = tuple[Ints, Ints]
 
 
-class Arithmetic(Task):
+class Arithmetic(RejectionFamily[Chains]):
     """Chains of one-digit operations, evaluated from left to right, modulo ``answers``.
 
     ``Problem.data``: ``operands`` (k + 1 numbers from 1 to 9), ``operators`` (k characters of ``+-*``),
@@ -59,14 +53,9 @@ class Arithmetic(Task):
     max_error_chars: ClassVar[int | None] = 24
 
     def __init__(self, answers: int = 10) -> None:
-        if isinstance(answers, bool) or not isinstance(answers, int) or answers < 2:
-            raise ConfigError("answers", answers, "an integer of at least 2")
-        self.answers = answers
+        super().__init__(answers)
         if answers > _MOST_ANSWERS or self._rarest_cell() < _LEAST_PROBLEMS:
             raise ConfigError("answers", answers, "2 to 12, 14 to 16, 18, 20, 21, 24: there luck can be exact")
-
-    def __repr__(self) -> str:
-        return f"Arithmetic(answers={self.answers})"
 
     # Problems
 
@@ -79,102 +68,34 @@ class Arithmetic(Task):
 
         Raises ConfigError for anything else.
         """
-        self._check_difficulty(len(operators))
+        self.check_difficulty(len(operators))
         if len(operands) != len(operators) + 1 or not all(1 <= x <= _DIGITS for x in operands):
             raise ConfigError("operands", operands, f"{len(operators) + 1} numbers from 1 to {_DIGITS}")
         if not set(operators) <= set(OPERATORS):
             raise ConfigError("operators", operators, f"characters of {OPERATORS}")
-        return self._build(tuple(int(x) for x in operands), operators)
+        return self._problem(tuple(int(x) for x in operands), operators)
 
-    def sample(self, rng: np.random.Generator, difficulty: int) -> Problem:
-        """A problem of ``difficulty`` operations, of any split. Raises ConfigError for an unknown difficulty."""
-        return self._draw(rng, [difficulty], None)[0]
+    def _candidates(self, key: keyed.UInt64s, positions: Ints, difficulty: int) -> Chains:
+        count = _DIGITS ** (difficulty + 1) * len(OPERATORS) ** difficulty
+        return _chains((keyed.uniform(key, positions) * count).astype(np.int64), difficulty)
 
-    def sample_split(self, rng: np.random.Generator, difficulty: int, split: str) -> Problem:
-        return self.sample_many(rng, [difficulty], split)[0]
+    def _cells(self, candidates: Chains) -> Ints:
+        true, confused = _left_to_right(*candidates), _by_precedence(*candidates)
+        lucky = (true - confused) % self.answers == 0
+        return np.where(true == confused, -1, 2 * (true % self.answers) + lucky)
 
-    def sample_many(self, rng: np.random.Generator, difficulties: Sequence[int], split: str) -> list[Problem]:
-        """One problem of ``split`` per difficulty, in order; about 10 µs each for many at once.
-
-        Answer and luck are fixed before the split, so both are exact within each split as well. Takes one
-        draw from ``rng`` whatever the number of problems, and the first n of N problems are those that n
-        difficulties alone would have given.
-
-        Raises ConfigError for an unknown split or difficulty.
-        """
-        if split not in SPLITS:
-            raise ConfigError("split", split, ", ".join(SPLITS))
-        return self._draw(rng, difficulties, split)
-
-    def _check_difficulty(self, difficulty: int) -> None:
-        if difficulty not in self.difficulties:
-            raise ConfigError("difficulty", difficulty, ", ".join(map(str, self.difficulties)))
-
-    def _draw(self, rng: np.random.Generator, difficulties: Sequence[int], split: str | None) -> list[Problem]:
-        for difficulty in set(difficulties):
-            self._check_difficulty(difficulty)
-        key = int(rng.integers(1 << 63))
-        positions = np.arange(len(difficulties))
-        targets = (keyed.uniform(keyed.fold(key, _TARGETS), positions) * self.answers).astype(np.int64)
-        lucky = keyed.uniform(keyed.fold(key, _LUCK), positions) < 1.0 / self.answers
-        cells = (2 * targets + lucky).tolist()
-        slots: dict[int, dict[int, deque[int]]] = {}
-        for position, (difficulty, cell) in enumerate(zip(difficulties, cells, strict=True)):
-            slots.setdefault(int(difficulty), {}).setdefault(cell, deque()).append(position)
-        problems: dict[int, Problem] = {}
-        for difficulty, waiting in slots.items():
-            candidates = keyed.fold(key, _CANDIDATES, difficulty)
-            self._fill(problems, waiting, candidates, difficulty, split)
-        return [problems[position] for position in range(len(difficulties))]
-
-    def _fill(
-        self,
-        problems: dict[int, Problem],
-        waiting: dict[int, deque[int]],
-        key: keyed.UInt64s,
-        difficulty: int,
-        split: str | None,
-    ) -> None:
-        """Rejection: go through one stream of uniform candidates, give each to the first slot waiting for its cell.
-
-        A cell is a pair (answer, lucky); ``waiting`` holds the positions to fill of each. Candidates of a cell
-        come in the order of the stream, so a slot's problem does not depend on the size of the blocks.
-        """
-        offset = 0
-        smallest, largest = _BLOCK_SIZES
-        while waiting:
-            size = min(max(smallest, 4 * sum(map(len, waiting.values()))), largest)
-            operands, operators = _candidates(key, np.arange(offset, offset + size), difficulty)
-            cells = self._cells(operands, operators)
-            wanted = np.zeros(2 * self.answers + 1, dtype=np.bool_)
-            wanted[list(waiting)] = True
-            for index in np.flatnonzero(wanted[cells]).tolist():
-                slots = waiting.get(cells[index])
-                if slots is None:
-                    continue
-                chain = "".join(OPERATORS[op] for op in operators[:, index].tolist())
-                problem = self._build(tuple(operands[:, index].tolist()), chain)
-                if split is None or split_of(problem) == split:
-                    problems[slots.popleft()] = problem
-                    if not slots:
-                        del waiting[cells[index]]
-            offset += size
-            if offset > _MAX_CANDIDATES:
-                raise TaskError(f"{self}: no problem of difficulty {difficulty}, split {split!r}, cells {set(waiting)}")
+    def _build(self, candidates: Chains, index: int) -> Problem:
+        operands, operators = candidates
+        chain = "".join(OPERATORS[op] for op in operators[:, index].tolist())
+        return self._problem(tuple(operands[:, index].tolist()), chain)
 
     def _rarest_cell(self) -> int:
         """How many chains of the least difficulty the rarest cell has."""
         level = self.difficulties[0]
-        cells = self._cells(*_chains(np.arange(_DIGITS ** (level + 1) * len(OPERATORS) ** level), level))
+        cells = self._cells(_chains(np.arange(_DIGITS ** (level + 1) * len(OPERATORS) ** level), level))
         return int(np.bincount(cells[cells >= 0], minlength=2 * self.answers).min())
 
-    def _cells(self, operands: Ints, operators: Ints) -> Ints:
-        """Cell of each of N candidates, 2 · answer + lucky; −1, never wanted, where the two readings agree."""
-        true, confused = _left_to_right(operands, operators), _by_precedence(operands, operators)
-        lucky = (true - confused) % self.answers == 0
-        return np.where(true == confused, -1, 2 * (true % self.answers) + lucky)
-
-    def _build(self, operands: tuple[int, ...], operators: str) -> Problem:
+    def _problem(self, operands: tuple[int, ...], operators: str) -> Problem:
         total = term = operands[0]
         confused = 0
         partials = []
@@ -201,8 +122,7 @@ class Arithmetic(Task):
 
     def grade(self, problem: Problem, answer: str) -> bool:
         """Whether ``answer``, without blanks around it, is the right integer; other text is wrong, never an error."""
-        text = answer.strip()
-        return _INTEGER.fullmatch(text) is not None and int(text) == int(problem.answer)
+        return same_integer(answer, problem.answer)
 
     def reasoning_quality(self, problem: Problem, history: History) -> float:
         """How far the last call gets along the true chain: i/k, in [0, 1].
@@ -227,52 +147,22 @@ class Arithmetic(Task):
 
     def _reach(self, call: ToolCall, result: ToolResult, partials: tuple[int, ...], found: int) -> int:
         """The greatest partial result that this call computes, 0 if none, when ``found`` were found before it."""
-        if call.tool != "python" or not _was_parsed(result):
+        if call.tool != "python" or not was_parsed(result):
             return 0
         traced = trace(call.body, self.answers)
-        if traced is None:
-            return 0
-        reached = 0
-        for start in range(found + 1):
-            matched = start
-            for value in traced.values:
-                if matched < len(partials) and value == partials[matched]:
-                    matched += 1
-            if matched > start:
-                reached = max(reached, matched)
-        return reached
+        return 0 if traced is None else progress(traced.values, partials, found)
 
     # Demonstrations
 
-    def demonstrate(self, problem: Problem, rng: np.random.Generator, style: str) -> list[str]:
-        """The turns of one demonstration.
+    def confused_answer(self, problem: Problem) -> str:
+        return str(problem.data["confused"] % self.answers)
 
-        ``clean``: right code, its answer. ``confused``: the chain as Python reads it, its answer.
-        ``slip_then_fix``: malformed code, then as ``clean``; ``slip_then_guess``: malformed code, then a
-        uniform guess; ``guess``: a uniform guess at once. ``double_answer``: right code, then the answer twice.
+    def _right_calls(self, problem: Problem) -> list[str]:
+        return [_python("".join(self._right_code(problem)))]
 
-        Raises ConfigError for another style.
-        """
-        scripts: Mapping[str, Callable[[], list[str]]] = {
-            "clean": lambda: [self._call(problem), _answer(problem.answer)],
-            "confused": lambda: [self._confused_call(problem), _answer(problem.data["confused"] % self.answers)],
-            "slip_then_fix": lambda: [self._slip(problem, rng), self._call(problem), _answer(problem.answer)],
-            "slip_then_guess": lambda: [self._slip(problem, rng), self._guess(rng)],
-            "guess": lambda: [self._guess(rng)],
-            "double_answer": lambda: [self._call(problem), _answer(problem.answer) * 2],
-        }
-        if style not in scripts:
-            raise ConfigError("style", style, ", ".join(scripts))
-        return scripts[style]()
-
-    def _call(self, problem: Problem) -> str:
-        return _python("".join(self._right_code(problem)))
-
-    def _confused_call(self, problem: Problem) -> str:
-        return _python(f"({_chain(problem.data['operands'], problem.data['operators'])})%{self.answers}")
-
-    def _guess(self, rng: np.random.Generator) -> str:
-        return _answer(int(rng.integers(self.answers)))
+    def _confused_calls(self, problem: Problem) -> list[str]:
+        """The chain as Python reads it."""
+        return [_python(f"({_chain(problem.data['operands'], problem.data['operators'])})%{self.answers}")]
 
     def _right_code(self, problem: Problem) -> list[str]:
         """``(((3+4)*2)-1)%10`` in its parts: opening parentheses, operands, operators and so on, one each."""
@@ -306,21 +196,8 @@ class Arithmetic(Task):
         return _python("".join(parts))
 
 
-def _was_parsed(result: ToolResult) -> bool:
-    """Whether the interpreter accepted the source, from the true result."""
-    if result.status == "refused" or result.kind in ("SyntaxError", "IndentationError", "TabError"):
-        return False
-    return (result.status, result.kind) != ("limit", "source")
-
-
-def _candidates(key: keyed.UInt64s, positions: Ints, difficulty: int) -> tuple[Ints, Ints]:
-    """Uniform chains: operands of shape (k + 1, N), operators as indices into OPERATORS of shape (k, N)."""
-    count = _DIGITS ** (difficulty + 1) * len(OPERATORS) ** difficulty
-    return _chains((keyed.uniform(key, positions) * count).astype(np.int64), difficulty)
-
-
-def _chains(code: Ints, difficulty: int) -> tuple[Ints, Ints]:
-    """The chains of the numbers that stand for them, as :func:`_candidates` gives them."""
+def _chains(code: Ints, difficulty: int) -> Chains:
+    """The N chains of numbers: operands of shape (k + 1, N), operators as indices into OPERATORS of shape (k, N)."""
     operands = np.empty((difficulty + 1, code.size), dtype=np.int64)
     operators = np.empty((difficulty, code.size), dtype=np.int64)
     for row in operands:
@@ -360,8 +237,4 @@ def _chain(operands: Sequence[int], operators: str) -> str:
 
 
 def _python(code: str) -> str:
-    return f"<python>{code}</python>"
-
-
-def _answer(value: int | str) -> str:
-    return f"<answer>{value}</answer>"
+    return format_call("python", code)

@@ -46,12 +46,17 @@ class Task(ABC):
         difficulties: the levels that ``sample`` accepts.
         mixture: share of each demonstration style in the default cold start; sums to 1.
         max_error_chars: error texts shown to the policy are cut to this length, None for no cut.
+
+    Attributes:
+        luck: probability with which the answer of the ``confused`` demonstration is right, and a uniform guess; None
+            where the task does not promise one.
     """
 
     tools: ClassVar[tuple[str, ...]] = ("python",)
     difficulties: ClassVar[tuple[int, ...]] = (1,)
     mixture: ClassVar[Mapping[str, float]] = {"clean": 1.0}
     max_error_chars: ClassVar[int | None] = None
+    luck: float | None = None
 
     @abstractmethod
     def sample(self, rng: np.random.Generator, difficulty: int) -> Problem:

@@ -4,6 +4,9 @@ A bounded evaluator over the syntax tree, for judging the reasoning behind a cal
 assignments, ``print`` and expressions over integer literals and names with ``+ - * // % **`` and unary
 signs. Everything else stops it. Nothing is ever executed, no name but ``print`` means anything, integers
 stay below 2**256, and depth and source length are capped: the cost of hostile text is bounded.
+
+Where the tool keeps its state from call to call, so does the evaluator: :func:`trace` takes the variables that were
+there before, :func:`names_after` tells which are certain after it.
 """
 
 from __future__ import annotations
@@ -13,14 +16,19 @@ import functools
 import operator
 import re
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tool_gym.tools.base import ToolResult
 
 MAX_SOURCE_CHARS = 2_000
 _MAX_BITS = 256
 _MAX_DEPTH = 64
 # Text on which the parser may warn (``1or 2``, invalid escapes): rare, so only then are warnings caught.
 _MAY_WARN = re.compile(r"\\|[0-9][A-Za-z_]")
+
+Names = tuple[tuple[str, int, int], ...]
+"""Variables: name, value, and the value before its last reduction by the modulus."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +41,37 @@ class Trace:
             not a step towards it.
         shown: the last value that the call prints, or echoes as its final expression; where it is a
             remainder by the modulus, the dividend. None if it shows none, or could not be followed to the end.
+        reduced: whether ``shown`` is the dividend of a remainder (by name: of one that differs from it).
+        names: the variables at the end; where it stopped before, those that the rest does not touch.
+        stopped: "" where it was followed to the end, else the kind of error that Python raises where it stopped, or
+            "unknown".
     """
 
     values: tuple[int, ...]
     shown: int | None
+    reduced: bool = field(default=False, compare=False)
+    names: Names = field(default=(), compare=False)
+    stopped: str = field(default="", compare=False)
 
 
 class _Unsupported(Exception):
     """The evaluator cannot follow this node."""
 
+    kind = "unknown"
+
+
+class _NoName(_Unsupported):
+    """A name that is not there: Python stops here too, unless it knows it from elsewhere."""
+
+    kind = "NameError"
+
 
 @functools.lru_cache(maxsize=16_384)
-def trace(source: str, modulus: int) -> Trace | None:
+def trace(source: str, modulus: int, names: Names = ()) -> Trace | None:
     """The trace of ``source``, None where it is longer than 2,000 characters or does not parse.
 
-    ``modulus`` is the divisor whose remainders reduce an answer. Cached: rollouts of a group repeat programs.
+    ``modulus`` is the divisor whose remainders reduce an answer; ``names`` are the variables that are there before.
+    Cached: rollouts of a group repeat programs.
     """
     if len(source) > MAX_SOURCE_CHARS:
         return None
@@ -56,7 +80,49 @@ def trace(source: str, modulus: int) -> Trace | None:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         # The parser's four ways to refuse a text: malformed, null bytes, nesting beyond its own two limits.
         return None
-    return _Evaluator(modulus).run(module)
+    return _Evaluator(modulus, names).run(module)
+
+
+def was_parsed(result: ToolResult) -> bool:
+    """Whether the interpreter accepted the source of a call, from its true result."""
+    if result.status == "refused" or result.kind in ("SyntaxError", "IndentationError", "TabError"):
+        return False
+    return (result.status, result.kind) != ("limit", "source")
+
+
+def names_after(names: Names, traced: Trace | None, result: ToolResult) -> Names:
+    """The variables that a stateful tool certainly has after a call; none where they cannot be known.
+
+    Args:
+        names: those before it.
+        traced: the trace of its source from ``names``.
+        result: what truly came of it. After an error those set before it stay; after a limit that stopped the
+            program, the state is new.
+    """
+    if not was_parsed(result):
+        return names
+    if traced is None or (result.status == "limit" and result.kind != "output"):
+        return ()
+    return traced.names if traced.stopped in ("", result.kind) else ()
+
+
+def progress(values: Sequence[int], partials: Sequence[int], found: int) -> int:
+    """The greatest i such that ``values`` hold partial result i, those before it being found in order. 0 if none.
+
+    Args:
+        values: what a call computes, in order.
+        partials: the true partial results, in order.
+        found: how many of them are known from before, by which the call may begin.
+    """
+    reached = 0
+    for start in range(found + 1):
+        matched = start
+        for value in values:
+            if matched < len(partials) and value == partials[matched]:
+                matched += 1
+        if matched > start:
+            reached = max(reached, matched)
+    return reached
 
 
 def _parse(source: str) -> ast.Module:
@@ -84,39 +150,66 @@ _OPERATIONS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
 }
 
 
+# What binds no name but by a plain assignment.
+_PLAIN = (
+    *(ast.Assign, ast.AugAssign, ast.Expr, ast.Pass, ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Call),
+    *(ast.keyword, ast.expr_context, ast.operator, ast.unaryop),
+)
+
+
+def _bound(statements: Sequence[ast.stmt]) -> Iterator[str] | None:
+    """Names that statements may bind; None where that cannot be told at a glance."""
+    nodes = [node for statement in statements for node in ast.walk(statement)]
+    if not all(isinstance(node, _PLAIN) for node in nodes):
+        return None
+    return (node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+
+
 class _Evaluator:
     """State of one evaluation: the variables, the values so far, and what was shown last."""
 
-    def __init__(self, modulus: int) -> None:
+    def __init__(self, modulus: int, names: Names) -> None:
         self.modulus = modulus
-        self.names: dict[str, int] = {}
-        self.dividends: dict[str, int] = {}  # of the names whose value is a remainder by the modulus
+        self.names: dict[str, int] = {name: value for name, value, _ in names}
+        self.dividends: dict[str, int] = {name: dividend for name, _, dividend in names}
         self.values: list[int] = []
         self.shown: int | None = None
+        self.reduced = False
 
     def run(self, module: ast.Module) -> Trace:
-        try:
-            for statement in module.body:
+        for number, statement in enumerate(module.body):
+            try:
                 self._execute(statement, echoed=statement is module.body[-1])
-        except (_Unsupported, ZeroDivisionError):
-            return Trace(tuple(self.values), None)
-        return Trace(tuple(self.values), self.shown)
+            except (_Unsupported, ZeroDivisionError) as error:
+                self._forget(module.body[number:])
+                kind = error.kind if isinstance(error, _Unsupported) else "ZeroDivisionError"
+                return Trace(tuple(self.values), None, names=self._state(), stopped=kind)
+        return Trace(tuple(self.values), self.shown, self.reduced, self._state())
+
+    def _state(self) -> Names:
+        return tuple((name, value, self.dividends[name]) for name, value in sorted(self.names.items()))
+
+    def _forget(self, statements: Sequence[ast.stmt]) -> None:
+        """Forget whatever statements may change that are not evaluated."""
+        bound = _bound(statements)
+        for name in list(self.names) if bound is None else bound:
+            self.names.pop(name, None)
 
     def _execute(self, statement: ast.stmt, *, echoed: bool) -> None:
         match statement:
             case ast.Expr(value=ast.Call() as call):
                 self._print(call)
             case ast.Expr(value=expression):
-                _, unreduced = self._evaluate_top(expression)
+                _, unreduced, reduced = self._evaluate_top(expression)
                 if echoed:
-                    self.shown = unreduced
+                    self.shown, self.reduced = unreduced, reduced
             case ast.Assign(targets=targets, value=expression):
-                value, unreduced = self._evaluate_top(expression)
+                value, unreduced, _ = self._evaluate_top(expression)
                 for target in targets:
                     self._assign(target, value, unreduced)
             case ast.AugAssign(target=ast.Name(id=name) as target, op=op, value=expression):
                 if name not in self.names:
-                    raise _Unsupported
+                    raise _NoName
                 right = self._evaluate(expression, 0)
                 dividend = self.dividends[name]
                 value = self._apply(op, self.names[name], right)
@@ -134,7 +227,7 @@ class _Evaluator:
             raise _Unsupported
         for argument in call.args:
             if not (isinstance(argument, ast.Constant) and isinstance(argument.value, str)):
-                _, self.shown = self._evaluate_top(argument)
+                _, self.shown, self.reduced = self._evaluate_top(argument)
 
     def _assign(self, target: ast.expr, value: int, unreduced: int) -> None:
         if not isinstance(target, ast.Name):
@@ -142,14 +235,16 @@ class _Evaluator:
         self.names[target.id] = value
         self.dividends[target.id] = unreduced
 
-    def _evaluate_top(self, node: ast.expr) -> tuple[int, int]:
-        """Value of a whole expression, and the same before a final reduction by the modulus."""
+    def _evaluate_top(self, node: ast.expr) -> tuple[int, int, bool]:
+        """Value of a whole expression, the same before a final reduction by the modulus, and whether there is one."""
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
             left, right = self._evaluate(node.left, 1), self._evaluate(node.right, 1)
             value = self._apply(node.op, left, right)
-            return value, self._dividend(node.left, left) if right == self.modulus else value
+            reduced = right == self.modulus
+            return value, self._dividend(node.left, left) if reduced else value, reduced
         value = self._evaluate(node, 0)
-        return value, self._dividend(node, value)
+        unreduced = self._dividend(node, value)
+        return value, unreduced, unreduced != value
 
     def _dividend(self, node: ast.expr, value: int) -> int:
         """``value`` of ``node``, before the reduction where the node is the name of a remainder."""
@@ -163,7 +258,9 @@ class _Evaluator:
             return self._apply(node.op, left, self._evaluate(node.right, depth + 1))
         if isinstance(node, ast.Constant) and type(node.value) is int:
             return self._bounded(node.value)
-        if isinstance(node, ast.Name) and node.id in self.names:
+        if isinstance(node, ast.Name):
+            if node.id not in self.names:
+                raise _NoName
             return self.names[node.id]
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
             value = self._evaluate(node.operand, depth + 1)

@@ -38,6 +38,9 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 def resolve_tools(tools: Sequence[str | Tool], stateful: bool = False) -> tuple[Tool, ...]:
     """Tool objects for names and tool objects, in the same order; an empty sequence is an environment without tools.
 
+    A name is ``python``, or "module:name" of a Tool in a module to import: named so, an environment's spec can be
+    written as JSON.
+
     With ``stateful`` a python tool given by name keeps its state within an episode.
 
     Raises:
@@ -52,9 +55,7 @@ def resolve_tools(tools: Sequence[str | Tool], stateful: bool = False) -> tuple[
     resolved: list[Tool] = []
     for given in tools:
         if isinstance(given, str):
-            if given not in BUILTIN:
-                raise ConfigError("tools", given, f"a Tool, or one of the names {', '.join(BUILTIN)}")
-            resolved.append(BUILTIN[given](stateful))
+            resolved.append(_imported(given) if ":" in given else _builtin(given, stateful))
         elif isinstance(given, Tool):
             resolved.append(given)
         else:
@@ -67,3 +68,19 @@ def resolve_tools(tools: Sequence[str | Tool], stateful: bool = False) -> tuple[
         if name in names[:index]:
             raise ConfigError("tools", name, "each name once")
     return tuple(resolved)
+
+
+def _builtin(name: str, stateful: bool) -> Tool:
+    if name not in BUILTIN:
+        raise ConfigError("tools", name, f"a Tool, 'module:name' of one, or one of the names {', '.join(BUILTIN)}")
+    return BUILTIN[name](stateful)
+
+
+def _imported(path: str) -> Tool:
+    from tool_gym.registration import import_module  # here, for it needs this module
+
+    module, _, name = path.partition(":")
+    found = getattr(import_module("tools", path, module), name, None)
+    if not isinstance(found, Tool):
+        raise ConfigError("tools", path, "'module:name' of a Tool in an importable module")
+    return found

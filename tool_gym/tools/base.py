@@ -18,7 +18,7 @@ class ToolResult:
             rewarded, never trained on).
         kind: what went wrong in one word, "" if ok: an exception's type name (``ZeroDivisionError``), the
             limit (``steps``, ``memory``, ``output``, ``source``, ``recursion``, ``time``, ``crash``), or
-            the fault (``timeout``).
+            the fault (``timeout``, ``connection``, ``malformed``, ``truncated``).
         message: one line for people, "" if ok.
         output: what the call printed, then the value of a final expression where that was asked for.
         truncated: whether ``output`` was cut.

@@ -1,0 +1,205 @@
+"""Where the runs of a sweep are executed: processes of this machine, or tasks of a Ray cluster.
+
+Each run is one ``train.py`` of one thread. An executor tells of each as it ends, with the run packed for a store, or
+with the log of what went wrong; a run that fails stops no other.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from agents import runs
+from agents.config import Config
+from experiments import store
+from tool_gym.errors import ConfigError, ToolGymError
+
+if TYPE_CHECKING:
+    from typing import Never
+
+_PR_SET_PDEATHSIG = 1
+_ROOT = Path(__file__).resolve().parent.parent
+_LOOK = 0.1  # seconds between looks at the processes
+_LOG_KEPT = 20_000  # characters of a failed task's log that come back from a cluster
+
+
+class Job(NamedTuple):
+    """A run to be made: its name, and its configuration with the folder that it is to be in."""
+
+    name: str
+    config: Config
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.config.run.runs_dir) / self.name
+
+
+class Outcome(NamedTuple):
+    """How a run ended: packed for a store, or None and where its log is."""
+
+    job: Job
+    packed: bytes | None
+    log: Path
+
+
+OnOutcome = Callable[[Outcome], None]
+
+
+def command(config: Config) -> list[str]:
+    """The command of a run: from its start, or to go on with it."""
+    folder = Path(config.run.runs_dir) / str(config.run.name)
+    train = [sys.executable, str(_ROOT / "train.py")]
+    if runs.has_config(folder):
+        return [*train, "--resume", str(folder)]
+    if folder.exists():
+        # Interrupted before it had written a word; rmdir refuses a folder that holds anything.
+        folder.rmdir()
+    return [*train, *config.arguments()]
+
+
+def _die_with_the_sweep() -> None:
+    """In a run's process, before its program starts: a sweep that is killed leaves no run behind (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _start(job: Job, log: Path) -> subprocess.Popen[bytes]:
+    with log.open("ab") as file:
+        return subprocess.Popen(
+            command(job.config),
+            stdout=file,
+            stderr=file,
+            stdin=subprocess.DEVNULL,
+            preexec_fn=_die_with_the_sweep,
+            # Ctrl-C in a terminal reaches the sweep alone, which ends its runs after their step.
+            start_new_session=True,
+        )
+
+
+def _stop(number: int, _: object) -> Never:
+    raise SystemExit(128 + number)
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends the block like Ctrl-C does, so that what it started is ended too."""
+    before = signal.signal(signal.SIGTERM, _stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def run_local(jobs: Sequence[Job], on_outcome: OnOutcome, *, processes: int) -> None:
+    """Run all, ``processes`` at a time, on this machine."""
+    waiting, running = list(jobs), dict[str, tuple[Job, subprocess.Popen[bytes], Path]]()
+    made: set[str] = set()  # cold starts that some run has got past
+    with _terminable():
+        try:
+            while waiting or running:
+                while waiting and len(running) < processes:
+                    job = waiting.pop(_next(waiting, [job for job, _, _ in running.values()], made))
+                    job.folder.parent.mkdir(parents=True, exist_ok=True)
+                    log = job.folder.parent / f"{job.name}.log"
+                    running[job.name] = job, _start(job, log), log
+                time.sleep(_LOOK)
+                for job, process, log in list(running.values()):
+                    if process.poll() is not None:
+                        del running[job.name]
+                        made.add(_cold_start(job.config))
+                        on_outcome(Outcome(job, _packed(job, log) if process.returncode == 0 else None, log))
+        finally:
+            for _, process, _ in running.values():
+                process.terminate()
+            for _, process, _ in running.values():
+                process.wait()
+
+
+def _packed(job: Job, log: Path) -> bytes | None:
+    """A finished run's file; None, and why in the log, where its folder cannot be read back."""
+    try:
+        return store.pack(store.read_folder(job.folder))
+    except ToolGymError as error:
+        with log.open("a", encoding="utf-8") as file:
+            file.write(f"error: {error}\n")
+        return None
+
+
+def _cold_start(config: Config) -> str:
+    """Runs for which this agrees may share a cold start: the second would wait for the first to make it."""
+    parts = config.to_dict()
+    return repr((parts["env"], parts["policy"], parts["sft"], config.run.seed))
+
+
+def _next(waiting: Sequence[Job], running: Sequence[Job], made: set[str]) -> int:
+    """The first job that need not wait for a cold start which another is making; else the first."""
+    busy = {_cold_start(job.config) for job in running} - made
+    return next((index for index, job in enumerate(waiting) if _cold_start(job.config) not in busy), 0)
+
+
+# ------------------------------------------------------------------ Ray
+
+
+def run_ray(jobs: Sequence[Job], on_outcome: OnOutcome, *, address: str) -> None:
+    """Run all as Ray Core tasks of one processor each, on an existing cluster.
+
+    A task whose node dies is run again on another. Nodes need this checkout's requirements; the checkout itself is
+    sent along. Raises ConfigError where Ray is not installed or there is no cluster at ``address``.
+    """
+    try:
+        import ray
+    except ModuleNotFoundError:
+        raise ConfigError("executor", "ray", "local, or pip install 'tool-gym[sweep]'") from None
+    ignored = [".git", ".venv", "runs", "sweeps", "docs", "tests", "**/__pycache__", ".mypy_cache", ".ruff_cache"]
+    environment = {"working_dir": str(_ROOT), "excludes": ignored}
+    try:
+        ray.init(address=address, runtime_env=environment, log_to_driver=False)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ConfigError("address", address, f"the address of a running Ray cluster ({reason})") from error
+    try:
+        remote = ray.remote(num_cpus=1, max_retries=-1)(_train_somewhere)
+        pending = {remote.remote(job.config.to_dict()): job for job in jobs}
+        while pending:
+            (ready,), _ = ray.wait(list(pending), num_returns=1)
+            job = pending.pop(ready)
+            log = job.folder.parent / f"{job.name}.log"
+            try:
+                packed, text = ray.get(ready)
+            except ray.exceptions.RayError as error:
+                packed, text = None, f"error: {error}\n"
+            if packed is None:
+                job.folder.parent.mkdir(parents=True, exist_ok=True)
+                log.write_text(text, encoding="utf-8")
+            on_outcome(Outcome(job, packed, log))
+    finally:
+        ray.shutdown()
+
+
+def _train_somewhere(values: dict[str, Any]) -> tuple[bytes | None, str]:
+    """In a task: train in a folder of the node's own; the packed run, or None and the end of the log.
+
+    The folder is named after the run, so that a task which is run again on the same node goes on with it.
+    """
+    config = Config.from_dict(values)
+    place = Path(tempfile.gettempdir()) / f"tool_gym-{os.getuid()}"
+    name = store.identity(config)
+    job = Job(name, config.replace(**{"run.runs_dir": str(place), "run.name": name}))
+    place.mkdir(parents=True, exist_ok=True)
+    log = place / f"{name}.log"
+    process = _start(job, log)
+    status = process.wait()
+    packed = None
+    if status == 0:
+        run = store.read_folder(job.folder)
+        packed = store.pack(store.Run(config, run.columns, run.summary, run.revision))
+    return packed, log.read_text(encoding="utf-8", errors="replace")[-_LOG_KEPT:]

@@ -1,0 +1,498 @@
+"""Assignments: luck and answers are exact, splits apart, judgement follows the chain over a session's calls."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agents.config import PolicyConfig
+from agents.tokenizer import Tokenizer
+from tool_gym import rng
+from tool_gym.episodes import Episodes
+from tool_gym.errors import ConfigError
+from tool_gym.interpreter import InterpreterPool
+from tool_gym.noise import IIDNoise, NoNoise
+from tool_gym.registration import resolve
+from tool_gym.tasks import SPLITS, Assignments, Problem, split_of
+from tool_gym.tasks.demonstrations import Demonstration, play_demonstrations
+from tool_gym.tools import ToolCall, ToolResult
+
+repeatable = settings(derandomize=True, deadline=None)
+
+TASK = Assignments()
+PROBLEM = TASK.problem("c=b*2; a=3; b=a+4")  # 7, 14; from top to bottom 0
+LONG = TASK.problem("e=d*2; b=a-1; a=2; c=b+6; d=c*3")  # 1, 7, 21, 42; from top to bottom -1, 5, 15, and e 0
+OK = ToolResult("ok")
+STYLES = ("clean", "confused", "slip_then_fix", "slip_then_guess", "guess", "double_answer")
+
+
+def generator(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def lucky(problem: Problem, task: Assignments = TASK) -> bool:
+    return task.confused_answer(problem) == problem.answer
+
+
+def quality(*codes: str, problem: Problem = PROBLEM) -> float:
+    """Of the last of some calls that all worked."""
+    return TASK.reasoning_quality(problem, [(ToolCall("python", code), OK) for code in codes])
+
+
+def code_of(turn: str) -> str:
+    match = re.fullmatch(r"<python>(.*)</python>", turn)
+    assert match is not None
+    return match[1]
+
+
+def answer_of(turn: str) -> str:
+    match = re.fullmatch(r"<answer>(.*?)</answer>", turn)
+    assert match is not None
+    return match[1]
+
+
+def run(codes: list[str]) -> Any:
+    """The value of the last expression of some programs that share their names."""
+    names: dict[str, Any] = {}
+    *statements, expression = ";".join(codes).split(";")
+    exec(";".join(statements), names)
+    return eval(expression, names)
+
+
+# -- problems
+
+
+def test_the_worked_example():
+    assert PROBLEM.prompt == "c=b*2; a=3; b=a+4; c mod 10?"
+    assert PROBLEM.answer == "4"
+    assert PROBLEM.difficulty == 3
+    assert PROBLEM.data == {
+        "listed": ("c=b*2", "a=3", "b=a+4"),
+        "ordered": ("a=3", "b=a+4", "c=b*2"),
+        "partials": (7, 14),
+        "confused": 0,
+    }
+
+
+@pytest.mark.parametrize("answers", [2, 7, 10])
+def test_prompts_state_the_problem_that_the_data_hold(answers):
+    task = Assignments(answers)
+    for problem in task.sample_many(generator(), list(task.difficulties) * 100, "train"):
+        match = re.fullmatch(r"((?:[a-h]=(?:[a-h][-+*])?[1-9]; ){3,6})([a-h]) mod (\d+)\?", problem.prompt)
+        assert match is not None
+        listed, asked = match[1].split("; ")[:-1], match[2]
+        assert problem.difficulty == len(listed)
+        assert sorted(listed) == sorted(problem.data["ordered"])
+        value = run([*problem.data["ordered"], asked])  # raises NameError unless the order is right
+        assert (problem.answer, int(match[3])) == (str(value % answers), answers)
+        assert problem.data["partials"][-1] == value
+        with pytest.raises(NameError):
+            exec(";".join(listed), {})
+        unset: defaultdict[str, int] = defaultdict(int)
+        exec(";".join(listed), {}, unset)
+        assert problem.data["confused"] == unset[asked] != value
+
+
+@pytest.mark.parametrize("answers", [2, 10])
+@pytest.mark.parametrize("difficulty", Assignments.difficulties)
+def test_luck_and_answers_are_exact_at_each_difficulty(answers, difficulty):
+    task = Assignments(answers)
+    problems = task.sample_many(generator(1), [difficulty] * 20_000, "train")
+    assert task.luck == 1 / answers
+    assert np.mean([lucky(problem, task) for problem in problems]) == pytest.approx(1 / answers, abs=0.01)
+    shares = np.bincount([int(problem.answer) for problem in problems], minlength=answers) / len(problems)
+    assert shares == pytest.approx(np.full(answers, 1 / answers), abs=0.01)
+
+
+@pytest.mark.parametrize("answers", [2, 10])
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_luck_and_answers_are_exact_within_the_small_splits_too(answers, split):
+    task = Assignments(answers)
+    problems = task.sample_many(generator(), [3] * 6000, split)
+    assert np.mean([lucky(problem, task) for problem in problems]) == pytest.approx(1 / answers, abs=0.02)
+    shares = np.bincount([int(problem.answer) for problem in problems], minlength=answers) / len(problems)
+    assert shares == pytest.approx(np.full(answers, 1 / answers), abs=0.02)
+
+
+def test_luck_is_independent_of_the_answer():
+    table = np.zeros((10, 2))
+    for problem in TASK.sample_many(generator(), [4] * 20_000, "train"):
+        table[int(problem.answer), int(lucky(problem))] += 1
+    assert table[:, 1] / table.sum(axis=1) == pytest.approx(np.full(10, 0.1), abs=0.025)
+
+
+@pytest.mark.parametrize("answers", range(2, 11))
+def test_every_kind_of_problem_exists_in_every_split(answers):
+    task = Assignments(answers)
+    for split in SPLITS:
+        problems = task.sample_many(generator(), [3] * max(300, 12 * answers**2), split)
+        assert len({(problem.answer, lucky(problem, task)) for problem in problems}) == 2 * answers
+
+
+def test_each_program_of_the_confused_reading_computes_something_wrong():
+    for problem in TASK.sample_many(generator(), [3, 4, 5, 6] * 500, "train"):
+        calls = [code_of(turn) for turn in TASK.demonstrate(problem, generator(), "confused")[:-1]]
+        assert all(quality(*calls[: n + 1], problem=problem) < 1 for n in range(len(calls)))
+
+
+def test_neither_names_nor_places_tell_the_order():
+    problems = TASK.sample_many(generator(), [3] * 6000, "train")
+    orders = {problem.data["listed"].index(problem.data["ordered"][0]) for problem in problems}
+    assert orders == {0, 1, 2}
+    later = [problem.data["ordered"][1][0] > problem.data["ordered"][0][0] for problem in problems]
+    assert np.mean(later) == pytest.approx(0.5, abs=0.03)
+
+
+def test_splits_are_disjoint():
+    prompts = {split: {p.prompt for p in TASK.sample_many(generator(), [3, 4] * 1000, split)} for split in SPLITS}
+    for split, members in prompts.items():
+        assert {split_of(Problem(prompt, "")) for prompt in members} == {split}
+        assert len(members) > 1000
+    assert len(set().union(*prompts.values())) == sum(map(len, prompts.values()))
+
+
+@repeatable
+@given(
+    st.integers(0, 2**32),
+    st.lists(st.sampled_from(Assignments.difficulties), min_size=1, max_size=30),
+    st.integers(1, 30),
+    st.sampled_from(list(SPLITS)),
+)
+def test_the_first_problems_of_many_are_those_that_fewer_would_have_given(seed, difficulties, fewer, split):
+    many = TASK.sample_many(rng.generator(seed), difficulties, split)
+    assert many[:fewer] == TASK.sample_many(rng.generator(seed), difficulties[:fewer], split)
+    assert [problem.difficulty for problem in many] == difficulties
+
+
+def test_problems_do_not_depend_on_the_size_of_the_blocks(monkeypatch):
+    difficulties = [3, 5, 4] * 40
+    expected = TASK.sample_many(generator(), difficulties, "test")
+    monkeypatch.setattr("tool_gym.tasks.family._BLOCK_SIZES", (7, 50))
+    assert TASK.sample_many(generator(), difficulties, "test") == expected
+
+
+@pytest.mark.parametrize("difficulty", [0, 2, 7, 3.5, "3"])
+def test_an_unknown_difficulty_is_refused(difficulty):
+    for draw in (
+        lambda: TASK.sample(generator(), difficulty),
+        lambda: TASK.sample_split(generator(), difficulty, "train"),
+        lambda: TASK.sample_many(generator(), [3, difficulty], "train"),
+    ):
+        with pytest.raises(ConfigError, match=r"difficulty: got .*; allowed: 3, 4, 5, 6"):
+            draw()
+
+
+@pytest.mark.parametrize("answers", [1, 0, 11, 12, 29, 10**9, 2.0, "4", True, None])
+def test_answers_for_which_luck_cannot_be_exact_are_refused(answers):
+    with pytest.raises(ConfigError, match="answers"):
+        Assignments(answers)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "c=b*2; a=3; b=c+4",  # a circle beside the digit
+        "c=a*2; a=3; b=a+4",  # two that use one name: no chain
+        "a=3; b=a+1; a=b+2",  # a name set twice
+        "c=b*2; a=3; b=5",  # two digits
+        "c=b*2; a=0; b=a+4",
+        "c=b*2; a=3; b=a/4",
+        "c=b*2; a=3; b=a+14",
+        "c=2*b; a=3; b=a+4",
+        "c=b*2; a=3; b",
+    ],
+)
+def test_a_list_that_is_no_chain_is_refused(text):
+    with pytest.raises(ConfigError, match="text: got "):
+        TASK.problem(text)
+
+
+def test_a_list_of_no_difficulty_is_refused():
+    with pytest.raises(ConfigError, match="difficulty: got 2"):
+        TASK.problem("b=a*2; a=3")
+
+
+def test_task_and_problems_survive_pickle():
+    task, problem = pickle.loads(pickle.dumps((Assignments(4), PROBLEM)))
+    assert (task.answers, task.luck, problem) == (4, 0.25, PROBLEM)
+
+
+# -- grading
+
+
+@pytest.mark.parametrize("answer", ["4", " 4 ", "\n4\n", "+4", "04"])
+def test_the_right_integer_is_right(answer):
+    assert TASK.grade(PROBLEM, answer) is True
+
+
+@pytest.mark.parametrize("answer", ["", "14", "0", "-4", "4.0", "4;", "4 4", "four", "0x4", "1_0", "٤", "4" * 10_000])
+def test_any_other_text_is_wrong(answer):
+    assert TASK.grade(PROBLEM, answer) is False
+
+
+@repeatable
+@given(st.text(max_size=40))
+def test_grading_raises_for_no_text(answer):
+    assert TASK.grade(PROBLEM, answer) in (True, False)
+
+
+# -- reasoning quality
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        ["a=3;b=a+4;c=b*2;c%10"],
+        ["a=3;b=a+4;c=b*2;c"],
+        ["(3+4)*2%10"],
+        ["a=3\nb=a+4\nprint(b)\nprint(b*2)"],
+        ["a=3;b=a+4", "c=b*2;c%10"],
+        ["a=3;b=a+4;b", "c=b*2", "c%10"],
+        ["3+4", "7*2"],
+        ["a=3;b=a+4", "a=3;b=a+4", "a=3;b=a+4;c=b*2;c%10"],  # a step again
+        ["a=3;b=a+4;c=b*2", "b", "c"],  # looks at what was found
+    ],
+)
+def test_each_call_in_the_order_of_dependence_is_right(calls):
+    assert [quality(*calls[: n + 1]) for n in range(len(calls))] == [1.0] * len(calls)
+
+
+@pytest.mark.parametrize(
+    ("calls", "expected"),
+    [
+        (["c=0*2;a=3;b=a+4;c%10"], 1 / 2),  # from top to bottom: b is right, but not the first to be computed
+        (["b=0+4;a=3;c=b*2;c%10"], 0.0),
+        (["a=3;b=a+4;c=b*3;c%10"], 1 / 2),
+        (["a=3;b=a+4;b%10"], 1 / 2),  # answers too early
+        (["a=3;b=a+4;r=b%10;r"], 1.0),  # shows 7, which is b
+        (["a=3;b=a+4;c=b*2;7+7"], 1 / 2),
+        (["c=7*2;c%10"], 0.0),  # without the result before it
+        (["14"], 0.0),
+        (["a=3"], 0.0),  # computes nothing yet
+        (["a=3;b=a+4", "a"], 0.0),
+        (["a=3;b=a+4;c=b*2", "c%10", "c=0*2;a=3;b=a+4;c%10"], 1 / 2),  # inherits nothing
+        (["a=3;b=a+4;c=b*2", "c=5;c%10"], 0.0),
+        (["a=3;b=a+4", "b=0;c=b*2;c%10"], 0.0),
+        (["c=b*2;c%10"], 0.0),
+        (["a=3;b=a+4;c=b*2;d"], 1 / 2),  # fails
+        (["a=3;b=a+/4"], 0.0),
+        ([""], 0.0),
+    ],
+)
+def test_any_other_call_scores_how_far_it_gets(calls, expected):
+    assert quality(*calls) == pytest.approx(expected)
+
+
+def test_longer_chains_are_judged_by_their_share():
+    assert quality("a=2;b=a-1;c=b+6", problem=LONG) == 1.0
+    assert quality("a=2;b=a-1;c=b+6", "d=c*2", problem=LONG) == 0.0
+    assert quality("a=2;b=a-1;c=b+6;d=c*2", problem=LONG) == pytest.approx(2 / 4)
+    assert quality("e=0*2;b=0-1;a=2", "c=b+6;d=c*3;e%10", problem=LONG) == 0.0
+
+
+def test_what_an_error_leaves_is_known_and_what_a_limit_loses_is_not():
+    name_error = ToolResult("error", "NameError", "name 'z' is not defined")
+
+    def last(first: str, result: ToolResult, *then: str) -> float:
+        calls = [(ToolCall("python", first), result), *((ToolCall("python", code), OK) for code in then)]
+        return TASK.reasoning_quality(PROBLEM, calls)
+
+    assert last("a=3;z", name_error, "b=a+4") == 1.0
+    assert last("a=3;a=z", name_error, "b=a+4") == 0.0  # which a that is, is not followed
+    assert last("a=3;[a for a in z]", name_error, "b=a+4") == 0.0
+    assert last("a=3;b=(", ToolResult("error", "SyntaxError", "invalid syntax"), "b=a+4") == 0.0
+    assert last("a=3;x=9**9**9", ToolResult("limit", "steps"), "b=a+4") == 0.0
+    assert last("a=3;print('x')", ToolResult("limit", "output"), "b=a+4") == 1.0
+
+
+def test_calls_of_other_tools_count_for_nothing():
+    history = [(ToolCall("lookup", "3+4"), OK), (ToolCall("python", "7*2"), OK)]
+    assert TASK.reasoning_quality(PROBLEM, history) == 0.0
+    assert TASK.reasoning_quality(PROBLEM, history[::-1]) == 0.0
+
+
+@repeatable
+@given(st.lists(st.text("abc=3421+-*()%;0\n ", max_size=25), min_size=1, max_size=4))
+def test_quality_is_one_or_a_multiple_of_the_chain_s_share_below(codes):
+    assert quality(*codes) in (0.0, 1 / 2, 1.0)
+
+
+# -- demonstrations
+
+
+@repeatable
+@given(st.integers(0, 2**32), st.sampled_from([2, 4, 10]), st.sampled_from(Assignments.difficulties))
+def test_each_style_demonstrates_what_it_says(seed, answers, difficulty):
+    task = Assignments(answers)
+    random = generator(seed)
+    problem = task.sample(random, difficulty)
+    scripts = {style: task.demonstrate(problem, random, style) for style in STYLES}
+
+    *calls, answer = scripts["clean"]
+    assert len(calls) == -(-difficulty // 3)
+    assert run([code_of(call) for call in calls]) == int(answer_of(answer)) == int(problem.answer)
+
+    *calls, answer = scripts["confused"]
+    assert len(calls) == -(-difficulty // 3)
+    assert run([code_of(call) for call in calls]) == int(answer_of(answer))
+    assert task.grade(problem, answer_of(answer)) == lucky(problem, task)
+
+    slip, *rest = scripts["slip_then_fix"]
+    assert rest == scripts["clean"]
+    with pytest.raises((SyntaxError, NameError)):
+        exec(code_of(slip), {})
+
+    slip, guess = scripts["slip_then_guess"]
+    with pytest.raises((SyntaxError, NameError)):
+        exec(code_of(slip), {})
+    assert 0 <= int(answer_of(guess)) < answers
+    (guess,) = scripts["guess"]
+    assert 0 <= int(answer_of(guess)) < answers
+
+    *calls, twice = scripts["double_answer"]
+    assert calls == scripts["clean"][:-1]
+    assert twice == scripts["clean"][-1] * 2
+
+
+def test_the_texts_are_those_of_the_documentation():
+    assert TASK.demonstrate(PROBLEM, generator(), "clean") == [
+        "<python>a=3;b=a+4;c=b*2;c%10</python>",
+        "<answer>4</answer>",
+    ]
+    assert TASK.demonstrate(PROBLEM, generator(), "confused") == [
+        "<python>c=0*2;a=3;b=a+4;c%10</python>",
+        "<answer>0</answer>",
+    ]
+    assert TASK.demonstrate(LONG, generator(), "clean")[:2] == [
+        "<python>a=2;b=a-1;c=b+6</python>",
+        "<python>d=c*3;e=d*2;e%10</python>",
+    ]
+
+
+def test_half_of_the_slips_are_the_list_as_it_stands():
+    slips = [code_of(TASK.demonstrate(PROBLEM, generator(i), "slip_then_guess")[0]) for i in range(1000)]
+    assert slips.count("c=b*2;a=3;b=a+4;c%10") == pytest.approx(500, abs=50)
+    assert len(set(slips)) > 10
+
+
+def test_a_list_that_is_in_order_has_only_slips_of_the_pen():
+    problem = TASK.problem("a=3; b=a+4; c=b*2; d=c-1")
+    for i in range(100):
+        with pytest.raises(SyntaxError):
+            compile(code_of(TASK.demonstrate(problem, generator(i), "slip_then_guess")[0]), "", "exec")
+
+
+def test_every_turn_fits_into_the_policy_s():
+    tokenizer, room = Tokenizer(["python"]), PolicyConfig().max_turn_tokens
+    for problem in TASK.sample_many(generator(), [3, 4, 5, 6] * 50, "train"):
+        for style in STYLES:
+            turns = TASK.demonstrate(problem, generator(), style)
+            assert max(len(tokenizer.encode(turn)) + 1 for turn in turns) <= room
+
+
+def test_guesses_are_uniform_and_so_right_by_chance():
+    guesses = [int(answer_of(TASK.demonstrate(PROBLEM, generator(i), "guess")[0])) for i in range(5000)]
+    assert np.bincount(guesses) / 5000 == pytest.approx(np.full(10, 0.1), abs=0.02)
+
+
+def test_an_unknown_style_is_refused_with_the_known_ones_named():
+    with pytest.raises(ConfigError, match=r"style: got 'sloppy'; allowed: .*slip_then_fix"):
+        TASK.demonstrate(PROBLEM, generator(), "sloppy")
+
+
+def test_the_default_mixture_is_complete_and_of_known_styles():
+    assert sum(Assignments.mixture.values()) == pytest.approx(1.0, abs=1e-12)
+    assert set(Assignments.mixture) <= set(STYLES)
+
+
+# -- with the real interpreter
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[InterpreterPool]:
+    with InterpreterPool(workers=1) as shared:
+        yield shared
+
+
+def play(pool: InterpreterPool, styles: list[str], rate: float = 0.0, levels: tuple[int, ...] = (3, 4, 5, 6)):
+    env = resolve("tool_gym/Assignments-v0")
+    noise = IIDNoise(rate) if rate else NoNoise()
+    episodes = Episodes(env.task, env.tools, noise=noise, max_turns=env.max_turns, pool=pool)
+    problems = env.task.sample_many(generator(), [levels[i % len(levels)] for i in range(len(styles))], "train")
+    return play_demonstrations(episodes, problems, styles, rng.key(0, "cold_start", np.arange(len(styles))))
+
+
+def outcomes(one: Demonstration) -> list[str]:
+    return [call.result.kind or "ok" for call in one.record.calls]
+
+
+def test_every_style_scores_as_it_says_in_a_session_of_the_real_interpreter(pool):
+    for one in play(pool, list(STYLES) * 60):
+        calls = -(-one.problem.difficulty // 3)
+        worked = {"clean": calls, "confused": calls, "slip_then_fix": calls, "double_answer": calls}.get(one.style, 0)
+        slipped = one.style.startswith("slip")
+        assert outcomes(one)[slipped:] == ["ok"] * worked
+        assert not slipped or outcomes(one)[0] in ("SyntaxError", "NameError")
+        qualities = [call.quality for call in one.record.calls]
+        if one.style == "confused":
+            assert one.record.success == lucky(one.problem)
+            assert max(qualities) < 1
+        elif worked:
+            assert one.record.success
+            assert qualities[slipped:] == [1.0] * calls
+        assert max(qualities[:1] if slipped else [0]) < 1
+        assert all(len(text) <= len("<error></error>") + 24 for text in one.observations)
+
+
+def test_a_step_whose_reply_a_fault_hides_is_played_again_and_as_good(pool):
+    played = play(pool, ["clean"] * 200, rate=0.3)
+    assert any(call.fault for one in played for call in one.record.calls)
+    assert all(call.quality == 1.0 for one in played for call in one.record.calls)
+
+
+def test_what_the_judge_believes_of_a_session_is_what_the_session_holds(pool):
+    """Programs that hold on to, overwrite and lose names: a step is right exactly if the interpreter shows it."""
+    from tool_gym.interpreter import InterpreterSession
+
+    beginnings = ["a=3", "a=3;z", "a=z", "a=3;a=z", "a=(", "a=3\nfor b in range(2): pass", "a=3;del a", "a=3;b=a/0"]
+    for first in beginnings:
+        session = InterpreterSession()
+        history = [(ToolCall("python", first), pool.run(first, echo=True, session=session))]
+        step = "b=a+4;b"
+        result = pool.run(step, echo=True, session=session)
+        score = TASK.reasoning_quality(PROBLEM, [*history, (ToolCall("python", step), result)])
+        assert score == 0.0 or result.output == "7", first
+
+
+def test_the_environment_is_solved_step_by_step():
+    env = gymnasium.make("tool_gym/Assignments-v0")
+    prompt, _ = env.reset(seed=0, options={"problem": LONG})
+    assert prompt == "e=d*2; b=a-1; a=2; c=b+6; d=c*3; e mod 10?"
+    reply, *_, info = env.step("<python>e=d*2;b=a-1</python>")
+    assert reply == "<error>NameError: name 'd' is n</error>"
+    assert info["error_origin"] == "policy"
+    for turn, expected in (("a=2;b=a-1", ""), ("c=b+6;c", "7"), ("d=c*3;e=d*2;e%10", "2")):
+        reply, *_, info = env.step(f"<python>{turn}</python>")
+        assert (reply, info["reasoning_quality"]) == (f"<output>{expected}</output>", 1.0)
+    assert env.step("<answer>2</answer>")[1:4] == (1.0, True, False)
+    env.close()
+
+
+def test_the_same_seed_gives_the_same_episode():
+    def episode() -> list[Any]:
+        env = gymnasium.make("tool_gym/Assignments-v0", noise="iid")
+        seen = [env.reset(seed=5)]
+        seen += [env.step(f"<python>x={i};x+1</python>") for i in range(3)]
+        env.close()
+        return seen
+
+    assert episode() == episode()
