@@ -1,4 +1,4 @@
-"""``python -m experiments sweep | compare | evaluate | theory | bench | chaos``: see each one's --help."""
+"""``python -m experiments COMMAND``: sweep, report, compare, trace, evaluate, theory, bench, chaos; see --help of each."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ from experiments.bench import BenchConfig, bench
 from experiments.chaos import ChaosConfig, chaos
 from experiments.compare import CompareConfig, compare
 from experiments.evaluate import EvaluateConfig, evaluate
+from experiments.report import ReportConfig, report
 from experiments.sweep import SweepConfig, sweep
 from experiments.theory import TheoryConfig
 from experiments.theory import main as theory
+from experiments.trace import TraceConfig, trace
 from tool_gym.errors import ConfigError, ToolGymError
 
 Command = (
     Annotated[SweepConfig, tyro.conf.subcommand("sweep")]
     | Annotated[CompareConfig, tyro.conf.subcommand("compare")]
+    | Annotated[ReportConfig, tyro.conf.subcommand("report")]
+    | Annotated[TraceConfig, tyro.conf.subcommand("trace")]
     | Annotated[EvaluateConfig, tyro.conf.subcommand("evaluate")]
     | Annotated[TheoryConfig, tyro.conf.subcommand("theory")]
     | Annotated[BenchConfig, tyro.conf.subcommand("bench")]
@@ -37,6 +41,10 @@ def main(words: Sequence[str] | None = None) -> int:
             return sweep(command, console)
         case CompareConfig():
             compare(command, console)
+        case ReportConfig():
+            report(command, console)
+        case TraceConfig():
+            trace(command, console)
         case EvaluateConfig():
             evaluate(command, console)
         case TheoryConfig():

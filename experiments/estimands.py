@@ -58,14 +58,20 @@ def arm(run: Run) -> str:
 
 
 def settings_of(runs: Sequence[Run]) -> dict[Setting, list[Run]]:
-    """The runs by what they have in common; only fields that differ somewhere are named. In order of first run."""
+    """The runs by what they have in common; only fields that differ somewhere are named. In order of their values."""
     own = [flat(run.config) for run in runs]
     names = [name for name in (own[0] if own else ()) if name not in _ARM_FIELDS and name not in ASIDE]
     varying = [name for name in names if len({repr(fields[name]) for fields in own}) > 1]
     found: dict[Setting, list[Run]] = {}
     for run, fields in zip(runs, own, strict=True):
         found.setdefault(tuple((name, _hashable(fields[name])) for name in varying), []).append(run)
-    return found
+    return dict(sorted(found.items(), key=lambda item: [_rank(value) for _, value in item[0]]))
+
+
+def _rank(value: Any) -> tuple[bool, float, str]:
+    """A key to sort by that holds for numbers and for what is none."""
+    number = isinstance(value, (int, float))
+    return not number, float(value) if number else 0.0, str(value)
 
 
 def _hashable(value: Any) -> Any:

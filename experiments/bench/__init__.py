@@ -1,7 +1,7 @@
 """``python -m experiments bench``: how fast this machine runs what the laboratory is made of.
 
-A part is a function that takes a BenchConfig and yields Rows (``figures.py``). Each gets a table; the last line
-printed is JSON with all figures, the bounds that were missed, and a description of the machine.
+A part is a function that takes a BenchConfig and yields Rows (``figures.py``), and so is a peer. Each gets a table; the
+last line printed is JSON with all figures, the bounds that were missed, and a description of the machine.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from experiments.bench import peer
 from experiments.bench.figures import BenchConfig, Part, Row
 from experiments.bench.tools import rows as tool_rows
 from tool_gym.errors import ConfigError
@@ -25,20 +26,25 @@ from tool_gym.errors import ConfigError
 __all__ = ["PARTS", "BenchConfig", "bench", "describe_machine", "table"]
 
 PARTS: Mapping[str, Part] = {"tools": tool_rows}
+PEERS: Mapping[str, Part] = {"trl": peer.rows}
 
 
 def bench(config: BenchConfig, console: Console) -> dict[str, Any]:
     """Print the tables and the line of JSON; returns what the line holds.
 
-    Raises ConfigError, before anything is measured, for a part that does not exist or a number out of range.
+    Raises ConfigError, before anything is measured, for a part or peer that does not exist, a peer that is not
+    installed, or a number out of range.
     """
     _check(config)
-    machine = describe_machine()
+    machine = describe_machine(() if config.peer is None else peer.PACKAGES)
+    chosen = {part: PARTS[part] for part in config.parts}
+    if config.peer is not None:
+        chosen[f"peer {config.peer}"] = PEERS[config.peer]
     measured: dict[str, list[Row]] = {}
-    for part in config.parts:
+    for part, measure in chosen.items():
         with console.status(part) as status:
             rows = measured[part] = []
-            for row in PARTS[part](config):
+            for row in measure(config):
                 rows.append(row)
                 status.update(f"{part}: {row.name}")
         console.print(table(part, rows))
@@ -54,8 +60,12 @@ def bench(config: BenchConfig, console: Console) -> dict[str, Any]:
 
 def _check(config: BenchConfig) -> None:
     unknown = [part for part in config.parts if part not in PARTS]
-    if unknown or not config.parts:
+    if unknown or not (config.parts or config.peer):
         raise ConfigError("parts", unknown[0] if unknown else (), ", ".join(PARTS))
+    if config.peer is not None:
+        if config.peer not in PEERS:
+            raise ConfigError("peer", config.peer, ", ".join(PEERS))
+        peer.check_installed()
     for field, least in (("calls", 100), ("burst", 1), ("workers", 1), ("rounds", 1), ("seed", 0)):
         if getattr(config, field) < least:
             raise ConfigError(field, getattr(config, field), f"an integer of at least {least}")
@@ -89,9 +99,9 @@ def _to_dict(row: Row) -> dict[str, Any]:
     return entries | ({} if row.holds is None else {"holds": row.holds})
 
 
-def describe_machine() -> dict[str, Any]:
-    """Processor, cores, load at the start, and versions: without them a figure means nothing."""
-    names = ("RestrictedPython", "numpy", "torch")
+def describe_machine(packages: Sequence[str] = ()) -> dict[str, Any]:
+    """Processor, cores, load at the start, versions (also of ``packages``): without them a figure means nothing."""
+    names = ("RestrictedPython", "numpy", "torch", *packages)
     return {
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),

@@ -17,6 +17,8 @@ class BenchConfig:
 
     parts: tuple[str, ...] = ("tools",)
     """What to measure, in this order."""
+    peer: str | None = None
+    """`trl`: after the parts, whole steps beside those of TRL's GRPOTrainer; needs the extra `bench`."""
     seed: int = 0
     """Of the programs."""
     calls: int = 20_000

@@ -1,0 +1,150 @@
+"""The rollouts of one group as policy, environment and selection saw them, in the terminal or as a page."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+
+from agents.checkpoint import write_text
+from agents.config import Config
+from agents.runs import read_config, read_rows
+from agents.selection import SELECTORS
+from tool_gym.errors import ConfigError
+from tool_gym.protocol import printable
+
+_STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; color: #1a1a1a; margin: 0 auto; max-width: 60rem; padding: 1rem; }
+pre { background: #f6f6f6; padding: .5rem; border-left: 4px solid #0072B2; white-space: pre-wrap; margin: .3rem 0;
+  overflow-wrap: anywhere; }
+section.kept pre { border-color: #D55E00; } h2 { font-size: 1.05rem; margin: 1.4rem 0 .2rem; }
+p { margin: .2rem 0; color: #444; } .fault { color: #8f3a00; font-weight: 600; }
+"""
+
+
+@dataclass(frozen=True)
+class TraceConfig:
+    """Show the rollouts of one group: text, calls, faults by origin, quality, penalty, kept or dropped and why."""
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """Folder of the run."""
+    step: int | None = None
+    """Step whose sample is shown; they are written at evaluations. None: the last."""
+    group: int | None = None
+    """Which of the step's groups, where several were written. None: the first."""
+    html: Path | None = None
+    """A file to write the same to as a page."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """One rollout for people: a headline, its turns and replies, a line for each call, and what selection did."""
+
+    headline: str
+    text: str
+    calls: tuple[str, ...]
+    kept: bool
+    why: str
+
+
+def trace(config: TraceConfig, console: Console) -> None:
+    """Print a group's rollouts, and write them as a page where that is asked for.
+
+    Raises ConfigError where the run or its sample is not there.
+    """
+    own = read_config(config.run)
+    rows = _group(read_rows(config.run / "trajectories.jsonl"), config)
+    algo = own.algo.at(rows[0]["step"], own.run.steps)
+    title = f"{config.run.name}, step {rows[0]['step']}, rule {algo.selector}: {printable(rows[0]['prompt'])}"
+    told = list(_told(rows, own))
+    console.print(title, markup=False, highlight=False, style="bold")
+    for rollout in told:
+        style = "green" if rollout.kept else "dim"
+        console.print(f"\n{rollout.headline}", markup=False, highlight=False, style=style)
+        for line in (rollout.text, *rollout.calls, rollout.why):
+            console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
+    if config.html is not None:
+        write_text(config.html, page(title, told))
+        console.print(f"\npage: {config.html}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _group(rows: Sequence[dict[str, Any]], config: TraceConfig) -> list[dict[str, Any]]:
+    steps = sorted({row["step"] for row in rows})
+    if not steps:
+        raise ConfigError("run", str(config.run), "a run whose trajectories.jsonl has a sample (--run.trajectories)")
+    step = steps[-1] if config.step is None else config.step
+    if step not in steps:
+        raise ConfigError("step", step, ", ".join(map(str, steps)))
+    groups = sorted({row["group"] for row in rows if row["step"] == step})
+    group = groups[0] if config.group is None else config.group
+    if group not in groups:
+        raise ConfigError("group", group, ", ".join(map(str, groups)))
+    return [row for row in rows if row["step"] == step and row["group"] == group]
+
+
+def _told(rows: Sequence[dict[str, Any]], config: Config) -> Iterator[Told]:
+    for number, row in enumerate(rows):
+        outcome = "lost to the machinery" if not row["valid"] else "right" if row["reward"] > 0.5 else "wrong"
+        luck = ", by luck" if row["lucky"] else ""
+        kept = "kept" if row["selected"] else "dropped"
+        headline = f"[{number}] {outcome}{luck}, quality {row['quality']:.2f}, penalty {row['penalty']:.2f}: {kept}"
+        calls = tuple(_call(index, call) for index, call in enumerate(row["calls"], start=1))
+        yield Told(headline, printable(row["text"]), calls, bool(row["selected"]), _why(number, rows, config))
+
+
+def _call(index: int, call: dict[str, Any]) -> str:
+    """What became of a call: its own result, and what was made of it."""
+    own = call["status"] if call["status"] == "ok" else f"{call['status']} by the policy"
+    origin = {"injected": f", then struck by a {call['fault']} fault", "infrastructure": ", lost to the machinery"}
+    silent = f", then silently altered ({call['fault']})" if call["fault"] and not call["origin"] else ""
+    return f"call {index}: {own}{origin.get(call['origin'], silent)}; reasoning quality {call['quality']:.2f}"
+
+
+def _why(number: int, rows: Sequence[dict[str, Any]], config: Config) -> str:
+    """Why selection kept or dropped a rollout."""
+    row = rows[number]
+    rule = config.algo.at(row["step"], config.run.steps).selector
+    if not row["valid"]:
+        return "dropped: lost to the machinery, so it says nothing about the policy"
+    if not row["trainable"]:
+        return "dropped with its group: rewards that are all equal give no gradient"
+    positive = row["reward"] > 0.5
+    alike = [r for r in rows if r["valid"] and (r["reward"] > 0.5) == positive]
+    kept = sum(bool(r["selected"]) for r in alike)
+    kind = "right" if positive else "wrong"
+    verb = "kept" if row["selected"] else "dropped"
+    quota = (
+        f"{verb}: one of {kept} of {len(alike)} {kind} rollouts that {rule} keeps"
+        if row["selected"]
+        else (f"{verb}: {rule} keeps {kept} of {len(alike)} {kind} rollouts")
+    )
+    if positive and rule.startswith("roc") and SELECTORS[rule].candidates == 2:
+        rank = 1 + sum(r["penalty"] < row["penalty"] for r in alike)
+        return f"{quota}, the cleanest first; this is {_ordinal(rank)} by penalty"
+    return quota
+
+
+def _ordinal(rank: int) -> str:
+    ending = "th" if 10 < rank % 100 < 14 else {1: "st", 2: "nd", 3: "rd"}.get(rank % 10, "th")
+    return f"{rank}{ending}"
+
+
+def page(title: str, rollouts: Sequence[Told]) -> str:
+    """The rollouts as a page that stands alone. Whatever a policy or a tool wrote is text on it, never markup."""
+    parts = [f"<h1>{html.escape(title)}</h1>"]
+    for rollout in rollouts:
+        calls = "".join(f"<p>{html.escape(line)}</p>" for line in rollout.calls)
+        parts.append(
+            f'<section class="{"kept" if rollout.kept else "dropped"}"><h2>{html.escape(rollout.headline)}</h2>'
+            f"<pre>{html.escape(rollout.text)}</pre>{calls}<p>{html.escape(rollout.why)}</p></section>"
+        )
+    head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+    return (
+        f'<!doctype html><html lang="en"><head>{head}<title>{html.escape(title)}</title>'
+        f"<style>{_STYLE}</style></head><body>{''.join(parts)}</body></html>\n"
+    )
