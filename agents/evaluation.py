@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from agents.generation import Decoder
 from agents.metrics import evaluation_metrics
+from agents.model import Policy
 from agents.rollout import Play, TrajectoryBatch, check_valid
 from agents.setup import Setup, make_noise
 from tool_gym import rng
@@ -52,7 +52,7 @@ class Evaluator:
             self.conditions["harder"] = Condition(noise, turns, (setup.harder,))
         self._specs: dict[tuple[str, str], list[EpisodeSpec]] = {}
 
-    def __call__(self, policy: Decoder, split: str) -> dict[str, float]:
+    def __call__(self, policy: Policy, split: str) -> dict[str, float]:
         """Figures under ``eval/`` on the validation or test problems; see agents.metrics.
 
         Raises InfrastructureError if more rollouts were lost to the machinery than figures can bear.
@@ -66,7 +66,7 @@ class Evaluator:
                 figures[f"eval/accuracy_{condition}"] = evaluation_metrics(batch)["accuracy"]
         return figures
 
-    def play(self, policy: Decoder, split: str, conditions: Sequence[str]) -> dict[str, TrajectoryBatch]:
+    def play(self, policy: Policy, split: str, conditions: Sequence[str]) -> dict[str, TrajectoryBatch]:
         """The rollouts of some conditions, by condition."""
         seed = self.setup.config.run.seed
         plays = []

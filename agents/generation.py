@@ -1,9 +1,13 @@
 """Sampling of many conversations at once, on token ids alone: nothing here knows of text, tools or tasks.
 
-Every row stands at a position of its own in one preallocated buffer. A row is *fed* one known token an
-iteration; where the last known token has been fed and the row is not waiting for a reply, a token is
-sampled and becomes known. A reply enters as known tokens, so it is fed while the other rows go on
-sampling. Rows that ended give their place to a waiting one, or to the last live row.
+Live rows are decoded in blocks. Every row of a block stands at a position of its own. A row is *fed* one known
+token an iteration; where the last known token has been fed and the row is not waiting for a reply, a token is
+sampled and becomes known. A reply enters as known tokens, so it is fed while the other rows go on sampling; a
+long one is fed at once. Rows that ended leave their places, waiting ones start in a new block, and small blocks
+are merged.
+
+Rows with the same prompt and the same draws (as in evaluations under several conditions) are one row until they
+are given different replies.
 
 Each row's result depends on its own tokens, draws and replies alone, to the last bit (model.KEY_BLOCK,
 model.MIN_ROWS): neither the neighbours, nor how long a tool took, nor the number of live rows matters.
@@ -21,23 +25,29 @@ import torch
 from torch import Tensor
 
 from agents.model import KEY_BLOCK, MIN_ROWS, Cache
+from tool_gym.rng import UInt64s, uniform
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 Bools = npt.NDArray[np.bool_]
 
-_PROMPT_BLOCK = 16  # prompts are padded to a multiple of this for the prefill
+_CHUNK = 4
+"""Tokens that are fed at once, prompts and long replies, are padded to a multiple of this (see model.MIN_ROWS)."""
+_LEAST_CHUNK = 8
+"""Tokens of a reply from which on feeding it at once is worth the operations."""
 _PREFILL_ROWS = 128
 
 
 class Decoder(Protocol):
-    """What sampling needs of a policy; see agents.model.Policy."""
+    """What sampling needs of a policy; see agents.model.FrozenPolicy."""
 
     @property
     def device(self) -> torch.device: ...
+    @property
+    def block_rows(self) -> int: ...
     def new_cache(self, rows: int, positions: int) -> Cache: ...
-    def prefill(self, tokens_NT: Tensor) -> Cache: ...
-    def decode(self, tokens_R: Tensor, positions_R: Tensor, cache: Cache, key_length: int) -> Tensor: ...
+    def extend(self, tokens_NQ: Tensor, starts_N: Tensor, cache: Cache, rows_N: Tensor) -> None: ...
+    def decode(self, tokens_R: Tensor, positions_R: Tensor, cache: Cache) -> Tensor: ...
 
 
 class Conversation(Protocol):
@@ -74,98 +84,331 @@ class Generated:
 
 def sample_tokens(logits_RV: Tensor, uniforms_R: Tensor) -> tuple[Tensor, Tensor]:
     """Tokens by inverse CDF from one uniform each, and their log-probabilities; none of probability 0 comes out."""
-    top = logits_RV.amax(dim=-1, keepdim=True)
-    cdf = torch.cumsum(torch.exp(logits_RV - top), dim=-1)
-    total = cdf[:, -1:]
+    probabilities = torch.softmax(logits_RV, dim=-1)
+    cdf = torch.cumsum(probabilities, dim=-1)
     # A product that rounds up to the total would fall behind the last token.
-    targets = torch.minimum(uniforms_R[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
-    tokens = (cdf <= targets).sum(dim=-1)
-    logprobs = logits_RV.gather(-1, tokens[:, None]) - top - torch.log(total)
-    return tokens, logprobs[:, 0]
+    targets = uniforms_R.clamp(max=1.0 - 2.0**-23)[:, None] * cdf[:, -1:]
+    tokens = torch.searchsorted(cdf, targets, right=True)
+    return tokens[:, 0], probabilities.gather(-1, tokens).log_()[:, 0]
+
+
+def _tensor(array: npt.NDArray[np.generic], device: torch.device) -> Tensor:
+    return torch.from_numpy(array).to(device)
 
 
 class _Prefixes:
     """Keys and values of prompts, computed once per distinct prompt in blocks, kept until its last row has started."""
 
-    def __init__(self, decoder: Decoder, prompts: Sequence[Sequence[int]], prompt_of_row: Ints) -> None:
+    def __init__(self, decoder: Decoder, prompts: Sequence[Sequence[int]], uses: Ints) -> None:
         self.decoder, self.prompts = decoder, prompts
-        self._uses = np.bincount(prompt_of_row, minlength=len(prompts))
+        self._uses = uses
         self._ready: dict[int, tuple[Cache, int]] = {}
 
     def _padded(self, prompt: int) -> int:
-        return -(-len(self.prompts[prompt]) // _PROMPT_BLOCK) * _PROMPT_BLOCK
+        return -(-len(self.prompts[prompt]) // _CHUNK) * _CHUNK
 
     def _compute(self, first: int) -> None:
         # Only prompts of the same padded length share a block: a row's bits must not depend on its neighbours.
         width = self._padded(first)
         alike = (p for p in range(first, len(self.prompts)) if p not in self._ready and self._padded(p) == width)
         members = [p for _, p in zip(range(_PREFILL_ROWS), alike, strict=False)]
-        tokens = np.zeros((max(len(members), MIN_ROWS), width), dtype=np.int64)
+        tokens = np.zeros((len(members), width), dtype=np.int64)
         for row, prompt in enumerate(members):
             tokens[row, : len(self.prompts[prompt])] = self.prompts[prompt]
-        cache = self.decoder.prefill(torch.from_numpy(tokens).to(self.decoder.device))
+        device = self.decoder.device
+        cache = self.decoder.new_cache(len(members), -(-width // KEY_BLOCK) * KEY_BLOCK)
+        rows = torch.arange(len(members), device=device)
+        self.decoder.extend(_tensor(tokens, device), torch.zeros_like(rows), cache, rows)
         self._ready.update({prompt: (cache, row) for row, prompt in enumerate(members)})
 
-    def load(self, prompt: int, cache: Cache, slot: int) -> None:
-        if prompt not in self._ready:
-            self._compute(prompt)
-        prefix, row = self._ready[prompt]
-        cache.load_prefix(slot, prefix, row, len(self.prompts[prompt]) - 1)
-        self._uses[prompt] -= 1
-        if self._uses[prompt] == 0:
-            del self._ready[prompt]
+    def load(self, prompts: Ints, cache: Cache) -> None:
+        """Put prompts into the first rows of a cache that is long enough for them."""
+        sources: dict[int, tuple[Cache, list[int], list[int]]] = {}
+        for row, prompt in enumerate(prompts.tolist()):
+            if prompt not in self._ready:
+                self._compute(prompt)
+            prefix, place = self._ready[prompt]
+            _, rows, places = sources.setdefault(id(prefix), (prefix, [], []))
+            rows.append(row)
+            places.append(place)
+            self._uses[prompt] -= 1
+            if self._uses[prompt] == 0:
+                del self._ready[prompt]
+        for prefix, rows, places in sources.values():
+            cache.load(np.array(rows), prefix, np.array(places))
 
 
-class _Slots:
-    """The live rows: which row sits in which slot of the cache, and how far each has come."""
+class _Block:
+    """Rows that are decoded together; each sits in a slot of the arrays and of the cache.
 
-    def __init__(self, decoder: Decoder, prompts: Sequence[Sequence[int]], prompt_of_row: Ints, live_rows: int) -> None:
-        self.rows = len(prompt_of_row)
-        self.capacity = max(MIN_ROWS, min(live_rows, self.rows))
-        self.prompts, self.prompt_of_row = prompts, prompt_of_row
-        longest = max(map(len, prompts))
-        self.cache = decoder.new_cache(self.capacity, -(-longest // KEY_BLOCK) * KEY_BLOCK)
-        self.prefixes = _Prefixes(decoder, prompts, prompt_of_row)
-        self.row = np.zeros(self.capacity, dtype=np.int64)
-        self.fed = np.zeros(self.capacity, dtype=np.int64)
-        self.known = np.zeros(self.capacity, dtype=np.int64)
-        self.turn_start = np.zeros(self.capacity, dtype=np.int64)
-        self.waiting = np.zeros(self.capacity, dtype=np.bool_)
-        self.slot_of_row: dict[int, int] = {}
-        self.live = self.next_row = 0
-        while self.live < self.capacity and self.next_row < self.rows:
-            self.live += 1
-            self._start(self.live - 1)
+    Attributes:
+        count: slots in use, the first ones.
+        row: which row sits in a slot, -1 where it has ended and its place is not taken yet.
+        fed, known: how many of its tokens have been fed, and are known.
+        turn_start: where the turn that it writes begins.
+        waiting: whether it waits for a reply.
+        chunk: how many tokens of its reply are to be fed at once.
+        uniforms: its draws by position.
+    """
 
-    def _start(self, slot: int) -> None:
-        row, self.next_row = self.next_row, self.next_row + 1
-        prompt = int(self.prompt_of_row[row])
-        self.prefixes.load(prompt, self.cache, slot)
+    def __init__(self, decoder: Decoder, slots: int, positions: int, context: int) -> None:
+        self.decoder, self.count = decoder, 0
+        self._hold(np.zeros((6, max(slots, MIN_ROWS)), dtype=np.int64))
+        self.uniforms = np.zeros((self.state.shape[1], context), dtype=np.float32)
+        self.cache = self._new_cache(slots, positions)
+
+    def _hold(self, state: Ints) -> None:
+        self.state = state
+        self.row, self.fed, self.known, self.turn_start, self.waiting, self.chunk = state
+
+    def _new_cache(self, slots: int, positions: int) -> Cache:
+        return self.decoder.new_cache(max(slots, MIN_ROWS), -(-positions // KEY_BLOCK) * KEY_BLOCK)
+
+    def make_room(self, positions: int, slots: int = 0) -> None:
+        """Room in the cache for so many positions, and for a quarter more than there were: each time is a copy."""
+        if positions > self.cache.positions or slots > self.cache.rows:
+            if positions > self.cache.positions:
+                positions = max(positions, min(self.cache.positions * 5 // 4, self.uniforms.shape[1]))
+            cache = self._new_cache(max(slots, self.count), max(positions, self.cache.positions))
+            cache.load(slice(0, self.count), self.cache, slice(0, self.count))
+            self.cache = cache
+
+    def absorb(self, other: _Block) -> None:
+        """Take over the rows of another block."""
+        slots = self.count + other.count
+        self.make_room(other.cache.positions, slots)
+        more = max(0, slots - self.state.shape[1])
+        self._hold(np.pad(self.state, ((0, 0), (0, more))))
+        self.uniforms = np.pad(self.uniforms, ((0, more), (0, 0)))
+        new, all_others = slice(self.count, slots), slice(0, other.count)
+        self.state[:, new], self.uniforms[new] = other.state[:, all_others], other.uniforms[all_others]
+        self.cache.load(new, other.cache, all_others)
+        self.count = slots
+
+    def part(self, slots: Ints) -> _Block:
+        """A new block with copies of some rows."""
+        new = _Block(self.decoder, len(slots), self.cache.positions, self.uniforms.shape[1])
+        new.count = len(slots)
+        used = slice(0, new.count)
+        new.state[:, used], new.uniforms[used] = self.state[:, slots], self.uniforms[slots]
+        new.cache.load(used, self.cache, slots)
+        return new
+
+    def compact(self) -> None:
+        """Let the last rows take the places of those that have ended."""
+        alive = np.flatnonzero(self.row[: self.count] >= 0)
+        count = len(alive)
+        holes, movers = np.flatnonzero(self.row[:count] < 0), alive[alive >= count]
+        if len(holes):
+            self.state[:, holes], self.uniforms[holes] = self.state[:, movers], self.uniforms[movers]
+            self.cache.load(holes, self.cache, movers)
+        # What stays in the freed slots computes along where there are fewer than MIN_ROWS, and is never read.
+        self.state[1:, count : self.count] = 0
+        self.count = count
+
+
+class _Generation:
+    """The state of ``generate``: results so far, live blocks, and who waits for what."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        prompts: Sequence[Sequence[int]],
+        prompt_of_row: Ints,
+        keys_N: UInt64s,
+        conversation: Conversation,
+        context: int,
+        end: int,
+        max_turn_tokens: int,
+        live_rows: int,
+    ) -> None:
+        self.decoder, self.conversation = decoder, conversation
+        self.prompts, self.prompt_of_row, self.keys = prompts, prompt_of_row, keys_N
+        self.context, self.end, self.max_turn_tokens, self.live_rows = context, end, max_turn_tokens, live_rows
+        rows = len(prompt_of_row)
+        self.tokens = np.zeros((rows, context), dtype=np.int32)
+        self.logprobs = np.zeros((rows, context), dtype=np.float32)
+        self.sampled = np.zeros((rows, context), dtype=np.bool_)
+        self.lengths = np.zeros(rows, dtype=np.int64)
+        self.clipped = np.zeros(rows, dtype=np.bool_)
+        # Rows that are one so far, in the order in which they start; the first of them stands for all.
+        twins: dict[tuple[int, int], list[int]] = {}
+        for row, origin in enumerate(zip(prompt_of_row.tolist(), keys_N.tolist(), strict=True)):
+            twins.setdefault(origin, []).append(row)
+        most = max(live_rows, MIN_ROWS)
+        self.queue = [same[at : at + most] for same in twins.values() for at in range(0, len(same), most)]
+        self.queue.reverse()
+        self.one_with: dict[int, list[int]] = {}
+        self.heard: dict[int, dict[int, list[int] | None]] = {}
+        self.stands_for: dict[int, int] = {}
+        uses = np.bincount([prompt_of_row[same[0]] for same in self.queue], minlength=len(prompts))
+        self.prefixes = _Prefixes(decoder, prompts, uses)
+        self.live = 0
+        self.blocks: list[_Block] = []
+
+    def admit(self) -> None:
+        """Start a block of waiting rows if there is room for one that is worth it."""
+        while self.queue:
+            room = self.live_rows - self.live
+            if self.live and room < max(1, min(self.decoder.block_rows, self.live_rows // 4)):
+                return
+            starting: list[list[int]] = []
+            while self.queue and len(starting) < self.decoder.block_rows and len(self.queue[-1]) <= room:
+                starting.append(self.queue.pop())
+                room -= len(starting[-1])
+            if not starting:
+                return
+            self._start(starting)
+
+    def _start(self, starting: Sequence[list[int]]) -> None:
+        rows = np.array([same[0] for same in starting])
+        for same in starting:
+            self.one_with[same[0]] = same
+            self.live += len(same)
+        prompts = self.prompt_of_row[rows]
+        lengths = np.array([len(self.prompts[prompt]) for prompt in prompts])
+        block = _Block(self.decoder, len(rows), int(lengths.max()) + KEY_BLOCK, self.context)
+        block.count = len(rows)
+        self.prefixes.load(prompts, block.cache)
+        for row, prompt, length in zip(rows, prompts, lengths, strict=True):
+            self.tokens[row, :length] = self.prompts[prompt]
+        used = slice(0, len(rows))
         # The prompt's last token is fed like any other: its logits give the first sample.
-        self.row[slot], self.slot_of_row[row] = row, slot
-        self.known[slot] = self.turn_start[slot] = len(self.prompts[prompt])
-        self.fed[slot], self.waiting[slot] = self.known[slot] - 1, False
+        block.row[used], block.fed[used] = rows, lengths - 1
+        block.known[used] = block.turn_start[used] = lengths
+        block.uniforms[used] = uniform(self.keys[rows][:, None], np.arange(self.context))
+        self.blocks.append(block)
 
-    def make_room(self, positions: int) -> None:
-        """More positions in the cache, for the rows that are still to be played at once."""
-        rows = self.capacity if self.next_row < self.rows else max(self.live, MIN_ROWS)
-        self.cache = self.cache.resized(rows, positions)
+    # ------------------------------------------------------------ replies
 
-    def release(self, row: int) -> None:
-        """The row is over: its slot takes the next row, else the last live one."""
-        slot = self.slot_of_row.pop(row)
-        if self.next_row < self.rows:
-            self._start(slot)
+    def take_replies(self, block: bool) -> None:
+        replies = self.conversation.collect(block)
+        if block and not replies:
+            raise RuntimeError("every row waits for a reply, but the conversation has none outstanding")
+        complete = []
+        for row, reply in replies:
+            first = self.stands_for.pop(row, row)
+            heard = self.heard.setdefault(first, {})
+            heard[row] = reply
+            if len(heard) == len(self.one_with[first]):
+                complete.append(first)
+        if complete:
+            places = {row: (b, slot) for b in self.blocks for slot, row in enumerate(b.row[: b.count].tolist())}
+            for first in complete:
+                self._go_on(first, *places[first])
+
+    def _go_on(self, first: int, block: _Block, slot: int) -> None:
+        """Every row that ``first`` stands for has its reply: those with the same one stay together."""
+        known = int(block.known[slot])
+        self.one_with.pop(first)
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for row, reply in sorted(self.heard.pop(first).items()):
+            if row != first:
+                self.tokens[row, :known] = self.tokens[first, :known]
+                self.logprobs[row, :known] = self.logprobs[first, :known]
+                self.sampled[row, :known] = self.sampled[first, :known]
+                self.clipped[row] = self.clipped[first]
+            if reply is not None and known + len(reply) >= self.context:
+                self.clipped[row], reply = True, None
+                self.conversation.abandon([row])
+            if reply is None:
+                self.lengths[row] = known
+                self.live -= 1
+            else:
+                groups.setdefault(tuple(reply), []).append(row)
+        block.row[slot] = -1
+        for tokens, rows in groups.items():
+            if block.row[slot] >= 0:
+                # Another reply has the slot already.
+                block, slot = block.part(np.array([slot])), 0
+                self.blocks.append(block)
+            end = known + len(tokens)
+            self.one_with[rows[0]] = rows
+            self.tokens[rows[0], known:end] = tokens
+            block.row[slot], block.known[slot], block.turn_start[slot], block.waiting[slot] = rows[0], end, end, 0
+            # The last token of the reply is fed like any other: its logits give the next sample.
+            block.chunk[slot] = len(tokens) - 1 if len(tokens) > _LEAST_CHUNK else 0
+
+    # ------------------------------------------------------------ one iteration
+
+    def tidy(self) -> None:
+        """Drop what is over, and merge what has become small."""
+        for block in self.blocks:
+            over = int((block.row[: block.count] < 0).sum())
+            if over * 8 >= block.count or (over and block.count <= MIN_ROWS):
+                block.compact()
+        self.blocks = sorted((b for b in self.blocks if b.count), key=lambda b: b.count)
+        while len(self.blocks) > 1 and self.blocks[0].count + self.blocks[1].count <= self.decoder.block_rows:
+            small = self.blocks.pop(0)
+            self.blocks[0].absorb(small)
+            self.blocks.sort(key=lambda b: b.count)
+
+    def step(self, block: _Block) -> bool:
+        """Feed a token to each row of a block that has one; False if none has."""
+        count = block.count
+        fed, known = block.fed[:count], block.known[:count]
+        at_chunk = (block.chunk[:count] > 0) & (fed + block.chunk[:count] + 1 == known)
+        runnable = (fed < known) & ~at_chunk & (block.row[:count] >= 0)
+        chunks = np.flatnonzero(at_chunk & (block.row[:count] >= 0))
+        # Each time costs about as much as feeding a token to some dozens of rows.
+        if len(chunks) * 8 >= count or (len(chunks) and not runnable.any()):
+            self._feed_chunks(block, chunks)
+            runnable[chunks] = True
+        if not runnable.any():
+            return False
+        self._feed(block, runnable)
+        return True
+
+    def _feed_chunks(self, block: _Block, slots: Ints) -> None:
+        # Only chunks of the same padded length go together, as for prompts.
+        padded = -(-block.chunk[slots] // _CHUNK) * _CHUNK
+        block.make_room(int((block.fed[slots] + padded).max()))
+        for width in np.unique(padded).tolist():
+            some = slots[padded == width]
+            places = block.fed[some][:, None] + np.arange(width)
+            inputs = self.tokens[block.row[some][:, None], np.minimum(places, self.context - 1)].astype(np.int64)
+            inputs[np.arange(width) >= block.chunk[some][:, None]] = 0
+            device = self.decoder.device
+            starts = _tensor(block.fed[some], device)
+            self.decoder.extend(_tensor(inputs, device), starts, block.cache, _tensor(some, device))
+        block.fed[slots] += block.chunk[slots]
+        block.chunk[slots] = 0
+
+    def _feed(self, block: _Block, runnable: Bools) -> None:
+        """One token for each slot; those that are not runnable compute along."""
+        count, device = max(block.count, MIN_ROWS), self.decoder.device
+        row, fed, known = block.row[:count], block.fed[:count], block.known[:count]
+        # A row that waits at the end of the context is over; until then it computes along at the last position.
+        position = np.minimum(fed, self.context - 1)
+        inputs = self.tokens[row, position].astype(np.int64)
+        block.make_room(int(position.max()) + 1)
+        logits = self.decoder.decode(_tensor(inputs, device), _tensor(position, device), block.cache)
+        uniforms = block.uniforms[np.arange(count), np.minimum(fed + 1, self.context - 1)]
+        drawn, logprobs = sample_tokens(logits, _tensor(uniforms, device))
+        fed[: block.count] += runnable
+        emit = np.flatnonzero(runnable & (fed == known)[: block.count] & (block.waiting[: block.count] == 0))
+        if not len(emit):
             return
-        self.live -= 1
-        last = self.live
-        if slot != last:
-            self.cache.copy_row(last, slot, int(self.fed[last]))
-            for state in (self.row, self.fed, self.known, self.turn_start, self.waiting):
-                state[slot] = state[last]
-            self.slot_of_row[int(self.row[slot])] = slot
-        # What stays in the freed slot computes along as padding and is never read.
-        self.fed[last], self.known[last], self.waiting[last] = 0, 0, True
+        new, place, which = drawn.cpu().numpy()[emit], known[emit], row[emit]
+        self.tokens[which, place], self.sampled[which, place] = new, True
+        self.logprobs[which, place] = logprobs.cpu().numpy()[emit]
+        known[emit] = place + 1
+        cut = (place + 1 - block.turn_start[emit] >= self.max_turn_tokens) | (place + 1 >= self.context)
+        over = (new == self.end) | cut
+        if over.any():
+            self.clipped[which[cut & (new != self.end)]] = True
+            self._submit(block, emit[over])
+
+    def _submit(self, block: _Block, slots: Ints) -> None:
+        block.waiting[slots] = 1
+        rows, turns = [], []
+        for first, start, end in zip(block.row[slots], block.turn_start[slots], block.known[slots], strict=True):
+            turn = self.tokens[first, start:end].astype(np.int64)
+            for row in self.one_with[int(first)]:
+                rows.append(row)
+                turns.append(turn)
+                self.stands_for[row] = int(first)
+        self.conversation.submit(rows, turns)
 
 
 @torch.inference_mode()
@@ -173,9 +416,10 @@ def generate(
     decoder: Decoder,
     prompts: Sequence[Sequence[int]],
     prompt_of_row: Ints,
-    uniforms_NT: npt.NDArray[np.floating],
+    keys_N: UInt64s,
     conversation: Conversation,
     *,
+    context: int,
     end: int,
     max_turn_tokens: int,
     live_rows: int = 256,
@@ -183,86 +427,34 @@ def generate(
     """Sample N conversations to their ends.
 
     Args:
-        decoder: the policy.
+        decoder: the policy, frozen.
         prompts: token ids of each distinct prompt, at least one each.
         prompt_of_row: (N,) which prompt each row starts from.
-        uniforms_NT: one uniform per row and position; T is the context.
+        keys_N: (N,) uint64; position t of a row is drawn with uniform t under its key.
         conversation: takes turns and gives replies.
+        context: most tokens of a conversation.
         end: the id that ends a turn.
         max_turn_tokens: a turn is submitted as it is when it reaches this many tokens.
-        live_rows: rows in the cache at a time; memory grows with it, results do not change.
+        live_rows: rows in progress at a time; memory grows with it, results do not change.
 
     Raises ValueError for a prompt that is empty or leaves no room in the context.
     """
-    rows, context = uniforms_NT.shape
     for prompt in prompts:
         if not 0 < len(prompt) < context:
             raise ValueError(f"a prompt of {len(prompt)} tokens does not fit a context of {context}")
-    tokens = np.zeros((rows, context), dtype=np.int64)
-    for row, prompt_number in enumerate(prompt_of_row):
-        tokens[row, : len(prompts[prompt_number])] = prompts[prompt_number]
-    logprobs = np.zeros((rows, context), dtype=np.float32)
-    sampled = np.zeros((rows, context), dtype=np.bool_)
-    lengths = np.zeros(rows, dtype=np.int64)
-    clipped = np.zeros(rows, dtype=np.bool_)
-    uniforms = torch.from_numpy(uniforms_NT.astype(np.float32)).to(decoder.device)
-    slots = _Slots(decoder, prompts, prompt_of_row, live_rows)
-
-    def take_replies(block: bool) -> None:
-        replies = conversation.collect(block)
-        if block and not replies:
-            raise RuntimeError("every row waits for a reply, but the conversation has none outstanding")
-        for row, reply in replies:
-            slot = slots.slot_of_row[row]
-            known = int(slots.known[slot])
-            if reply is not None and known + len(reply) >= context:
-                clipped[row], reply = True, None
-                conversation.abandon([row])
-            if reply is None:
-                lengths[row] = known
-                slots.release(row)
-                continue
-            tokens[row, known : known + len(reply)] = reply
-            slots.known[slot] = slots.turn_start[slot] = known + len(reply)
-            slots.waiting[slot] = False
-
-    def feed(count: int, runnable: Bools) -> None:
-        """One token for each of the first ``count`` slots; those that are not runnable compute along."""
-        row, fed = slots.row[:count], slots.fed[:count]
-        # A row that waits at the end of the context is over; until then it computes along at the last position.
-        position = np.minimum(fed, context - 1)
-        inputs = np.where(runnable, tokens[row, position], 0)
-        key_length = -(-(int(position.max()) + 1) // KEY_BLOCK) * KEY_BLOCK
-        if key_length > slots.cache.positions:
-            slots.make_room(key_length)
-        positions = torch.from_numpy(position).to(decoder.device)
-        logits = decoder.decode(torch.from_numpy(inputs).to(decoder.device), positions, slots.cache, key_length)
-        targets = torch.from_numpy(row * context + np.minimum(fed + 1, context - 1)).to(decoder.device)
-        drawn, drawn_logprobs = sample_tokens(logits, uniforms.view(-1)[targets])
-        fed += runnable
-        emit = np.flatnonzero(runnable & (fed == slots.known[:count]) & ~slots.waiting[:count])
-        if not len(emit):
-            return
-        new, place, which = drawn.cpu().numpy()[emit], slots.known[emit], slots.row[emit]
-        tokens[which, place], sampled[which, place] = new, True
-        logprobs[which, place] = drawn_logprobs.cpu().numpy()[emit]
-        slots.known[emit] += 1
-        cut = (slots.known[emit] - slots.turn_start[emit] >= max_turn_tokens) | (slots.known[emit] >= context)
-        over = emit[(new == end) | cut]
-        if len(over):
-            clipped[which[cut & (new != end)]] = True
-            slots.waiting[over] = True
-            turns = [tokens[slots.row[s], slots.turn_start[s] : slots.known[s]] for s in over]
-            conversation.submit([int(r) for r in slots.row[over]], turns)
-
+    state = _Generation(decoder, prompts, prompt_of_row, keys_N, conversation, context, end, max_turn_tokens, live_rows)
     idle = False
-    while slots.live:
-        take_replies(block=idle)
-        count = max(slots.live, MIN_ROWS)
-        runnable = slots.fed[:count] < slots.known[:count]
-        runnable[slots.live :] = False
-        idle = not runnable.any()
-        if slots.live and not idle:
-            feed(count, runnable)
-    longest = int(lengths.max(initial=0))
-    return Generated(tokens[:, :longest], sampled[:, :longest], logprobs[:, :longest], lengths, clipped)
+    while state.live or state.queue:
+        state.admit()
+        state.take_replies(block=idle)
+        state.tidy()
+        progress = [state.step(block) for block in state.blocks]
+        idle = bool(progress) and not any(progress)
+    longest = int(state.lengths.max(initial=0))
+    return Generated(
+        tokens_NT=state.tokens[:, :longest].astype(np.int64),
+        sampled_NT=state.sampled[:, :longest],
+        logprobs_NT=state.logprobs[:, :longest],
+        lengths_N=state.lengths,
+        clipped_N=state.clipped,
+    )

@@ -7,6 +7,7 @@ rollouts of a group, clip-higher (DAPO, 2503.14476), no KL term and no entropy b
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,8 @@ from agents.model import Policy
 from tool_gym.errors import ConfigError, DivergenceError
 
 _EPSILON = 1e-6
-_MICRO_BATCH_TOKENS = 4096  # so that activations stay in the cache, and memory does not grow with the batch
+_MICRO_BATCH_TOKENS = 2048  # so that activations stay in the cache, and memory does not grow with the batch
+_RECTANGLE_OVERHEAD = 16  # positions whose computation costs what one more rectangle does
 
 
 def group_advantages(
@@ -122,32 +124,86 @@ class UpdateStats:
     update_norm: float
 
 
-def micro_batches(lengths_N: Ints, tokens: int = _MICRO_BATCH_TOKENS) -> list[Ints]:
-    """Row numbers in batches of at most ``tokens`` positions (or one row), alike in length: little is padding."""
-    order = np.argsort(lengths_N, kind="stable")
-    batches, start = [], 0
-    while start < len(order):
-        end = start + 1
-        while end < len(order) and (end + 1 - start) * lengths_N[order[end]] <= tokens:
-            end += 1
-        batches.append(order[start:end])
-        start = end
-    return batches
-
-
-def token_logprobs(policy: Policy, tokens_NT: Tensor, sampled_NT: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-probabilities of the sampled tokens, in row-major order of the mask, and the entropy at each (no gradient).
-
-    Logits are computed at those positions only: most of a padded batch is prompt, reply or padding.
+def rectangles(lengths_N: Ints, overhead: int = _RECTANGLE_OVERHEAD) -> list[Ints]:
+    """Row numbers in groups of similar length, so that the padding to each group's longest, plus ``overhead``
+    positions for each group, is least (by dynamic programming over the lengths that occur); short rows first.
     """
-    hidden = policy.hidden(tokens_NT)[:, :-1]
-    chosen = sampled_NT[:, 1:]
-    logits = policy.logits(hidden[chosen])
-    logprobs = torch.log_softmax(logits, dim=-1)
+    order = np.argsort(lengths_N, kind="stable")
+    lengths, starts = np.unique(lengths_N[order], return_index=True)
+    ends = np.append(starts[1:], len(order))
+    cost, cuts = np.zeros(len(lengths) + 1), np.zeros(len(lengths) + 1, dtype=np.int64)
+    for last, (length, end) in enumerate(zip(lengths, ends, strict=True)):
+        totals = cost[: last + 1] + (end - starts[: last + 1]) * length + overhead
+        cuts[last + 1] = np.argmin(totals)
+        cost[last + 1] = totals[cuts[last + 1]]
+    groups, last = [], len(lengths)
+    while last:
+        groups.append(order[starts[cuts[last]] : ends[last - 1]])
+        last = int(cuts[last])
+    return groups[::-1]
+
+
+def micro_batches(lengths_N: Ints, tokens: int = _MICRO_BATCH_TOKENS) -> list[list[Ints]]:
+    """Rectangles of rows (see ``rectangles``) in batches of at most ``tokens`` positions, or of one row."""
+    batches: list[list[Ints]] = [[]]
+    room = tokens
+    for group in rectangles(lengths_N):
+        length = int(lengths_N[group].max())
+        while len(group):
+            fit = max(room // length, 0 if batches[-1] else 1)
+            if fit <= 0:
+                batches.append([])
+                room = tokens
+                continue
+            batches[-1].append(group[:fit])
+            room -= len(group[:fit]) * length
+            group = group[fit:]
+    return batches if batches[-1] else []
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Some rows of a batch as the policy takes them: rectangles with little padding, and what is trained there.
+
+    Attributes:
+        parts: token ids of each rectangle, (rows, length).
+        wanted_K: numbers of the positions, rectangle after rectangle, after which a token is trained.
+        targets_K: those tokens.
+        where: row and column of each of those tokens in the batch.
+    """
+
+    parts: list[Tensor]
+    wanted_K: Tensor
+    targets_K: Tensor
+    where: tuple[Ints, Ints]
+
+
+def pack(tokens_NT: Ints, trained_NT: Bools, lengths_N: Ints, groups: Sequence[Ints], device: torch.device) -> Packed:
+    """Rows of a batch, in groups that become rectangles. A row's first token cannot be trained: nothing precedes it."""
+    parts, wanted, rows, columns, start = [], [], [], [], 0
+    for group in groups:
+        length = int(lengths_N[group].max())
+        parts.append(torch.from_numpy(tokens_NT[group, :length]).to(device))
+        row, column = np.nonzero(trained_NT[group, 1:length])
+        wanted.append(start + row * length + column)
+        rows.append(group[row])
+        columns.append(column + 1)
+        start += len(group) * length
+    where = np.concatenate(rows), np.concatenate(columns)
+    targets = torch.from_numpy(tokens_NT[where]).to(device)
+    return Packed(parts, torch.from_numpy(np.concatenate(wanted)).to(device), targets, where)
+
+
+def token_logprobs(policy: Policy, packed: Packed) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of the trained tokens, (K,), and the entropy at each (no gradient).
+
+    Logits are computed at those positions only: most of a batch is prompt, reply or padding.
+    """
+    logprobs = torch.log_softmax(policy.logits(policy.hidden(packed.parts, packed.wanted_K)), dim=-1)
     with torch.no_grad():
         # Forbidden tokens have probability 0 and log-probability minus infinity: their product is 0.
         entropy = -(logprobs.exp() * logprobs.clamp(min=-1e9)).sum(dim=-1)
-    return logprobs.gather(-1, tokens_NT[:, 1:][chosen][:, None])[:, 0], entropy
+    return logprobs.gather(-1, packed.targets_K[:, None])[:, 0], entropy
 
 
 def update(
@@ -189,17 +245,14 @@ def update(
 
 def _accumulate(policy: Policy, part: TrainingBatch, config: AlgoConfig, max_tokens: int) -> npt.NDArray[np.float64]:
     """Gradients of one minibatch's loss; returns (loss, sum of entropies, clipped tokens, tokens)."""
-    counts = part.sampled_NT.sum(axis=1)
-    weights = rollout_weights(counts, config.normalisation, max_tokens)
+    weights_N = rollout_weights(part.sampled_NT.sum(axis=1), config.normalisation, max_tokens)
     sums = torch.zeros(4, dtype=torch.float64)
-    for rows in micro_batches(part.lengths_N):
-        micro = part.rows(rows)
-        tokens = torch.from_numpy(micro.tokens_NT).to(policy.device)
-        sampled = torch.from_numpy(micro.sampled_NT).to(policy.device)
-        per_token = np.stack((weights[rows], micro.advantages_N)).repeat(counts[rows], axis=1)
-        weight, advantage = torch.from_numpy(per_token).float().to(policy.device)
-        old = torch.from_numpy(micro.logprobs_NT[micro.sampled_NT]).to(policy.device)
-        logprobs, entropy = token_logprobs(policy, tokens, sampled)
+    for groups in micro_batches(part.lengths_N):
+        packed = pack(part.tokens_NT, part.sampled_NT, part.lengths_N, groups, policy.device)
+        rows, _ = packed.where
+        per_token = np.stack((weights_N[rows], part.advantages_N[rows], part.logprobs_NT[packed.where]))
+        weight, advantage, old = torch.from_numpy(per_token).float().to(policy.device)
+        logprobs, entropy = token_logprobs(policy, packed)
         losses, clipped = clipped_token_losses(logprobs, old, advantage, config.clip_low, config.clip_high)
         loss = (weight * losses).sum()
         loss.backward()

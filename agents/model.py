@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import typing
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -14,45 +16,16 @@ from torch import Tensor, nn
 from agents.config import PolicyConfig
 from tool_gym import rng
 
-# Key lengths are rounded up to a multiple of this, so that a row's result does not depend, to the last
-# bit, on how long its neighbours are: masked keys add exact zeros to the same order of summation.
-KEY_BLOCK = 32
+# Caches grow by this many positions, so that a row's result does not depend, to the last bit, on how long its
+# neighbours are: masked keys add exact zeros to the same order of summation.
+KEY_BLOCK = 16
 # A matrix product of fewer rows takes another kernel, with another order of summation.
 MIN_ROWS = 4
 # Both chosen by how fast the cold start learns to copy (docs/LOG.md).
 _ROTARY_BASE = 4000.0
 _INITIAL_SCALE = 0.7
-
-
-class Cache(NamedTuple):
-    """Keys and values of R rows. Keys are stored transposed: decoding reads them along the positions.
-
-    It holds as many positions as are in use, rounded up, and is replaced by a longer one when they run out:
-    a preallocated context would spread the few that are read over many pages.
-
-    Shapes: keys (layers, R, heads, head width, positions), values (layers, R, heads, positions, head width).
-    """
-
-    keys: Tensor
-    values: Tensor
-
-    @property
-    def positions(self) -> int:
-        return self.keys.shape[-1]
-
-    def resized(self, rows: int, positions: int) -> Cache:
-        """A copy of the first rows with room for more positions: zeros, since what is masked must be finite."""
-        more = positions - self.positions
-        return Cache(F.pad(self.keys[:, :rows], (0, more)), F.pad(self.values[:, :rows], (0, 0, 0, more)))
-
-    def copy_row(self, source: int, target: int, length: int) -> None:
-        self.keys[:, target, :, :, :length] = self.keys[:, source, :, :, :length]
-        self.values[:, target, :, :length] = self.values[:, source, :, :length]
-
-    def load_prefix(self, row: int, prefix: Cache, source: int, length: int) -> None:
-        """Fill the first ``length`` positions of a row from row ``source`` of another cache."""
-        self.keys[:, row, :, :, :length] = prefix.keys[:, source, :, :, :length]
-        self.values[:, row, :, :length] = prefix.values[:, source, :, :length]
+# Up to this length attention by plain products of all pairs beats the library's on the CPU (docs/PERFORMANCE.md).
+_LONGEST_DENSE = 512
 
 
 class Linear(nn.Linear):
@@ -88,18 +61,96 @@ class Block(nn.Module):
         self.mlp_in = Linear(width, 4 * width)
         self.mlp_out = Linear(4 * width, width)
 
-    def mlp(self, x: Tensor) -> Tensor:
-        hidden = F.relu(self.mlp_in(self.mlp_norm(x)))
-        out: Tensor = x + self.mlp_out(hidden * hidden)
+    def after_attention(self, x: Tensor, mixed: Tensor) -> Tensor:
+        """The rest of the block, given what attention mixed; both (S, width)."""
+        x = torch.addmm(x, mixed, self.attention_out.weight.to(x.dtype).T)
+        w_in, w_out = (layer.weight.to(x.dtype) for layer in (self.mlp_in, self.mlp_out))
+        out: Tensor = _Perceptron.apply(x, self.mlp_norm(x), w_in, w_out)  # type: ignore[no-untyped-call]
         return out
 
 
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary position embedding (Su et al. 2021): the two halves of the last axis are the coordinates of the planes.
+class _Perceptron(torch.autograd.Function):
+    """x + relu(y W_inᵀ)² W_outᵀ, passing over the hidden layer half as often as automatic differentiation would."""
 
-    ``cos`` and ``sin`` are as wide as x; the first half of ``sin`` is negated, so that the two halves swap in one go.
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor, w_in: Tensor, w_out: Tensor) -> Tensor:
+        hidden = torch.mm(y, w_in.T).relu_()
+        ctx.save_for_backward(y, hidden, w_in, w_out)
+        return torch.addmm(x, hidden.square(), w_out.T)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        (grad,) = grads
+        y, hidden, w_in, w_out = ctx.saved_tensors
+        # Of relu(a)² the derivative is 2 relu(a); the 2 is left to the small products.
+        inner = torch.mm(grad, w_out).mul_(hidden)
+        grad_y, grad_in = torch.mm(inner, w_in).mul_(2), torch.mm(inner.T, y).mul_(2)
+        return grad, grad_y, grad_in, torch.mm(grad.T, hidden.square())
+
+
+class _DenseAttention(torch.autograd.Function):
+    """Causal attention of rectangles of rows, by batched products over all pairs of positions.
+
+    Arguments: see ``Policy._attend``. The queries' scale is part of ``turns``.
     """
-    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
+
+    @staticmethod
+    def forward(
+        ctx: Any, qkv: Tensor, turns: Tensor, mask: Tensor, heads: int, shapes: Sequence[tuple[int, int]]
+    ) -> Tensor:
+        width = qkv.shape[1] // 3
+        mixed, saved = qkv.new_empty(len(qkv), width), []
+        for part, out, (rows, length) in zip(_split(qkv, shapes), _split(mixed, shapes), shapes, strict=True):
+            by_head = part.view(rows, length, 3, heads, -1).permute(2, 0, 3, 1, 4).flatten(1, 2).contiguous()
+            rotate_(by_head[:2], turns[:, None, :length])
+            q, k, v = by_head
+            weights = torch.baddbmm(mask[:length, :length], q, k.mT)
+            torch.softmax(weights, -1, out=weights)
+            out.view(rows, length, heads, -1).copy_(torch.bmm(weights, v).view(rows, heads, length, -1).transpose(1, 2))
+            saved += [by_head, weights]
+        ctx.save_for_backward(turns, *saved)
+        ctx.heads, ctx.shapes = heads, shapes
+        return mixed
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        turns, *saved = ctx.saved_tensors
+        heads, shapes = ctx.heads, ctx.shapes
+        grad_mixed, back = grads[0].contiguous(), turns.conj().resolve_conj()
+        grad_qkv = grad_mixed.new_empty(len(grad_mixed), 3 * grad_mixed.shape[1])
+        parts, outs = _split(grad_mixed, shapes), _split(grad_qkv, shapes)
+        for part, out, by_head, weights, (rows, length) in zip(
+            parts, outs, saved[::2], saved[1::2], shapes, strict=True
+        ):
+            q, k, v = by_head
+            grad = part.view(rows, length, heads, -1).transpose(1, 2).flatten(0, 1).contiguous()
+            scores = torch._softmax_backward_data(torch.bmm(grad, v.mT), weights, -1, weights.dtype)
+            inner = torch.empty_like(by_head)
+            torch.bmm(scores, k, out=inner[0])
+            torch.bmm(scores.mT, q, out=inner[1])
+            torch.bmm(weights.mT, grad, out=inner[2])
+            rotate_(inner[:2], back[:, None, :length])
+            out.view(rows, length, 3, heads, -1).copy_(inner.view(3, rows, heads, length, -1).permute(1, 3, 0, 2, 4))
+        return grad_qkv, None, None, None, None
+
+
+def _split(tensor: Tensor, shapes: Sequence[tuple[int, int]]) -> tuple[Tensor, ...]:
+    """The positions, (S, ...), of each rectangle."""
+    return torch.split(tensor, [rows * length for rows, length in shapes])
+
+
+def rotate_(qk: Tensor, turns: Tensor) -> None:
+    """Rotary position embedding (Su et al. 2021), in place: neighbours of the last axis are the coordinates of a plane.
+
+    Args:
+        qk: (..., width), contiguous along the last axis.
+        turns: complex, broadcasts with (..., width / 2).
+    """
+    planes = qk.view(*qk.shape[:-1], -1, 2)
+    if qk.dtype in (torch.float32, torch.float64):
+        torch.view_as_complex(planes).mul_(turns)
+    else:
+        planes.copy_(torch.view_as_real(torch.view_as_complex(planes.float()) * turns))
 
 
 class Policy(nn.Module):
@@ -113,8 +164,8 @@ class Policy(nn.Module):
         compute_dtype: type of activations; weights stay float32.
     """
 
-    cos: Tensor
-    sin: Tensor
+    turns: Tensor
+    mask: Tensor
     logit_bias: Tensor
 
     def __init__(
@@ -133,12 +184,13 @@ class Policy(nn.Module):
         self.unembedding = Linear(config.width, vocabulary)
         half = self.head_width // 2
         angles = torch.arange(config.context)[:, None] * _ROTARY_BASE ** (-torch.arange(half) / half)
-        cos, sin = angles.cos(), angles.sin()
+        turn = torch.polar(torch.ones_like(angles), angles)
         bias = torch.zeros(vocabulary)
         bias[list(forbidden_ids)] = -math.inf
-        # Derived from the configuration, so not part of a checkpoint.
-        self.register_buffer("cos", torch.cat((cos, cos), dim=-1), persistent=False)
-        self.register_buffer("sin", torch.cat((-sin, sin), dim=-1), persistent=False)
+        # Derived from the configuration, so not part of a checkpoint. Queries, the first of the two, are scaled too.
+        self.register_buffer("turns", torch.stack((turn * self.head_width**-0.5, turn)), persistent=False)
+        longest = min(config.context, _LONGEST_DENSE)
+        self.register_buffer("mask", torch.full((longest, longest), -math.inf).triu(1), persistent=False)
         self.register_buffer("logit_bias", bias, persistent=False)
 
     @property
@@ -163,86 +215,228 @@ class Policy(nn.Module):
             with torch.no_grad():
                 parameter.copy_(torch.from_numpy(draw))
 
-    def _heads(self, block: Block, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Rotated queries and keys, and values, each (..., heads, head width); cos and sin broadcast over heads."""
-        qkv = block.qkv(block.attention_norm(x))
-        qkv = qkv.view(*x.shape[:-1], 3, self.config.heads, self.head_width)
-        queries_keys = rotate(qkv[..., :2, :, :], cos, sin)
-        return queries_keys[..., 0, :, :], queries_keys[..., 1, :, :], qkv[..., 2, :, :]
+    def _attend(self, qkv: Tensor, shapes: Sequence[tuple[int, int]]) -> Tensor:
+        """What causal attention mixes for each position, (S, width).
+
+        Args:
+            qkv: (S, 3 width), queries, keys and values of the positions of rectangles of (rows, length), one after
+                the other; S is the sum of their products.
+        """
+        if qkv.device.type == "cpu" and max(length for _, length in shapes) <= _LONGEST_DENSE:
+            mask, heads = self.mask.to(qkv.dtype), self.config.heads
+            dense: Tensor = _DenseAttention.apply(qkv, self.turns, mask, heads, shapes)  # type: ignore[no-untyped-call]
+            return dense
+        mixed = []
+        for part, (rows, length) in zip(_split(qkv, shapes), shapes, strict=True):
+            by_head = part.view(rows, length, 3, self.config.heads, -1, 2).permute(2, 0, 3, 1, 4, 5)
+            planes = torch.view_as_complex(by_head[:2].float().contiguous()) * self.turns[:, None, None, :length]
+            q, k = torch.view_as_real(planes).flatten(-2).to(qkv.dtype)
+            part = F.scaled_dot_product_attention(q, k, by_head[2].flatten(-2), is_causal=True, scale=1.0)
+            mixed.append(part.transpose(1, 2).reshape(rows * length, -1))
+        return torch.cat(mixed)
+
+    def hidden(self, parts: Sequence[Tensor], wanted: Tensor | None = None) -> Tensor:
+        """Last hidden states, (S, width), of the positions of rectangles of token ids, one after the other.
+
+        Args:
+            parts: ids of shape (rows, length) each. Padding goes to the right, where causality hides it; rows of a
+                kind of length belong into one rectangle, so that there is little.
+            wanted: numbers of the positions whose hidden states are asked for: only they go through the last
+                perceptron. None: all.
+
+        Raises ValueError if a rectangle is longer than the context.
+        """
+        longest = max(part.shape[1] for part in parts)
+        if longest > self.config.context:
+            raise ValueError(f"{longest} positions, but the policy's context is {self.config.context}")
+        shapes = [(part.shape[0], part.shape[1]) for part in parts]
+        tokens = torch.cat([part.reshape(-1) for part in parts])
+        x: Tensor = self.embedding(tokens).to(self.compute_dtype)
+        for number, block in enumerate(self.blocks):
+            qkv = F.embedding(tokens, self._first_qkv()) if number == 0 else block.qkv(block.attention_norm(x))
+            mixed = self._attend(qkv, shapes)
+            if wanted is not None and number == self.config.layers - 1:
+                x, mixed = x.index_select(0, wanted), mixed.index_select(0, wanted)
+            x = block.after_attention(x, mixed)
+        return x
+
+    def _first_qkv(self) -> Tensor:
+        """(vocabulary, 3 width): what the first block projects depends on nothing but the token."""
+        first = self.blocks[0]
+        return typing.cast(Tensor, first.qkv(first.attention_norm(self.embedding.weight.to(self.compute_dtype))))
 
     def logits(self, x: Tensor) -> Tensor:
         """Logits (..., vocabulary), float32, of last hidden states (..., width)."""
         logits: Tensor = self.unembedding(self.final_norm(x))
         return logits.float() + self.logit_bias
 
-    def _trunk(self, tokens_NT: Tensor) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-        """Last hidden states (N, T, width), and each layer's keys and values (N, heads, T, head width)."""
-        positions = tokens_NT.shape[1]
-        cos = self.cos[:positions, None, None].to(self.compute_dtype)
-        sin = self.sin[:positions, None, None].to(self.compute_dtype)
-        x = self.embedding(tokens_NT).to(self.compute_dtype)
-        memory = []
-        for block in self.blocks:
-            q, k, v = (part.transpose(1, 2) for part in self._heads(block, x, cos, sin))
-            memory.append((k, v))
-            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + block.attention_out(mixed.transpose(1, 2).reshape(x.shape))
-            x = block.mlp(x)
-        return x, memory
-
-    def hidden(self, tokens_NT: Tensor) -> Tensor:
-        """Last hidden states (N, T, width). Padding goes to the right, where causality hides it.
-
-        Raises ValueError if T is more than the context.
-        """
-        if tokens_NT.shape[1] > self.config.context:
-            raise ValueError(f"{tokens_NT.shape[1]} positions, but the policy's context is {self.config.context}")
-        return self._trunk(tokens_NT)[0]
-
     def forward(self, tokens_NT: Tensor) -> Tensor:
         """Logits (N, T, vocabulary) for the token after each position."""
-        return self.logits(self.hidden(tokens_NT))
+        return self.logits(self.hidden([tokens_NT])).view(*tokens_NT.shape, self.vocabulary)
+
+    def freeze(self) -> FrozenPolicy:
+        """The policy as it is now, for sampling; not to be used after the next update."""
+        return FrozenPolicy(self)
+
+
+Rows = slice | npt.NDArray[np.int64]
+
+
+class Cache:
+    """Keys and values of R rows with room for P positions each. Keys lie along the positions, as decoding reads them.
+
+    It is as long as its longest row, rounded up: gaps between what is read would cost more than the copies do.
+
+    Args:
+        keys: (layers, R, heads, head width, P).
+        values: (layers, R, heads, P, head width).
+    """
+
+    def __init__(self, keys: Tensor, values: Tensor) -> None:
+        self.keys, self.values = keys, values
+        _, self.rows, _, _, self.positions = keys.shape
+        self.by_layer = list(zip(keys.unbind(), values.unbind(), strict=True))
+        on_cpu = keys.device.type == "cpu" and keys.dtype == torch.float32
+        self.arrays = [(k.numpy(), v.numpy()) for k, v in self.by_layer] if on_cpu else []
+        """The same memory, by layer, for NumPy; empty where it cannot be had."""
+
+    def load(self, rows: Rows, source: Cache, source_rows: Rows) -> None:
+        """Copy rows of a cache (this one, too) that has room for no more positions than this one."""
+        self.keys[:, rows, :, :, : source.positions] = source.keys[:, source_rows]
+        self.values[:, rows, :, : source.positions] = source.values[:, source_rows]
+
+
+class _Layer(NamedTuple):
+    """A block's weights, in the type of activations and transposed."""
+
+    attention_gain: Tensor
+    qkv: Tensor
+    attention_out: Tensor
+    mlp_gain: Tensor
+    mlp_in: Tensor
+    mlp_out: Tensor
+
+    def project(self, x: Tensor) -> Tensor:
+        return torch.mm(torch.layer_norm(x, x.shape[1:], self.attention_gain), self.qkv)
+
+    def after_attention(self, x: Tensor, mixed: Tensor) -> Tensor:
+        """As ``Block.after_attention``."""
+        x = torch.addmm(x, mixed, self.attention_out)
+        hidden = torch.mm(torch.layer_norm(x, x.shape[1:], self.mlp_gain), self.mlp_in).relu_()
+        return torch.addmm(x, hidden.mul_(hidden), self.mlp_out)
+
+
+class FrozenPolicy:
+    """A policy's weights at one moment, laid out for sampling. Its tensors are for ``torch.inference_mode``.
+
+    On the CPU single rows attend through NumPy: its matrix products of one row cost half of torch's there.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.config, self.device = policy.config, policy.device
+        dtype = self._dtype = policy.compute_dtype
+        # Rows decoded together: on the CPU what they use should stay in the cache, a GPU takes all there are.
+        self.block_rows = 128 if self.device.type == "cpu" else 1 << 20
+        self._never, self._always = torch.tensor((-math.inf, 0.0), dtype=dtype, device=self.device)
+
+        def frozen(parameter: Tensor) -> Tensor:
+            return parameter.detach().to(dtype)
+
+        self._layers = [
+            _Layer(
+                frozen(block.attention_norm.gain),
+                frozen(block.qkv.weight).T,
+                frozen(block.attention_out.weight).T,
+                frozen(block.mlp_norm.gain),
+                frozen(block.mlp_in.weight).T,
+                frozen(block.mlp_out.weight).T,
+            )
+            for block in policy.blocks
+        ]
+        with torch.no_grad():
+            self._embedding, self._first_qkv = frozen(policy.embedding.weight), policy._first_qkv()
+        self._gain, self._unembedding = frozen(policy.final_norm.gain), frozen(policy.unembedding.weight).T
+        self._logit_bias = policy.logit_bias
+        self._turns = policy.turns.transpose(0, 1).repeat(1, 1, self.config.heads)  # (context, 2, width / 2)
+        self._numbers = torch.arange(2 * self.config.context, device=self.device)
 
     def new_cache(self, rows: int, positions: int) -> Cache:
-        """An empty cache; ``positions`` is a multiple of KEY_BLOCK."""
+        """An empty cache; zeros, since what is masked must be finite. ``positions`` is a multiple of KEY_BLOCK."""
+        head_width = self.config.width // self.config.heads
         shape = (self.config.layers, rows, self.config.heads)
-        keys = torch.zeros((*shape, self.head_width, positions), dtype=self.compute_dtype, device=self.device)
-        values = torch.zeros((*shape, positions, self.head_width), dtype=self.compute_dtype, device=self.device)
-        return Cache(keys, values)
+        return Cache(
+            torch.zeros((*shape, head_width, positions), dtype=self._dtype, device=self.device),
+            torch.zeros((*shape, positions, head_width), dtype=self._dtype, device=self.device),
+        )
 
-    def prefill(self, tokens_NT: Tensor) -> Cache:
-        """Keys and values of whole prompts, padded on the right; positions of the cache beyond T do not exist."""
-        _, memory = self._trunk(tokens_NT)
-        return Cache(torch.stack([k.transpose(-1, -2) for k, _ in memory]), torch.stack([v for _, v in memory]))
+    def _qkv(self, number: int, x: Tensor, tokens: Tensor, turns: Tensor) -> Tensor:
+        """Rotated queries and keys, and values, (S, 3, heads, head width), at the positions that ``turns`` is of."""
+        qkv = torch.embedding(self._first_qkv, tokens) if number == 0 else self._layers[number].project(x)
+        qkv = qkv.view(len(tokens), 3, -1)
+        rotate_(qkv[:, :2], turns)
+        return qkv.view(len(tokens), 3, self.config.heads, -1)
 
-    def decode(self, tokens_R: Tensor, positions_R: Tensor, cache: Cache, key_length: int) -> Tensor:
+    def _hidden(self, positions: Tensor, cache: Cache) -> Tensor:
+        """(..., P): minus infinity at the cache's positions after ``positions``, 0 elsewhere."""
+        return torch.where(self._numbers[: cache.positions] > positions[..., None], self._never, self._always)
+
+    def extend(self, tokens_NQ: Tensor, starts_N: Tensor, cache: Cache, rows_N: Tensor) -> None:
+        """Feed Q tokens at once to some rows of the cache, at positions from ``starts_N`` on.
+
+        Shorter rows are padded on the right; what padding leaves in the cache is never read. A row's bits depend on
+        Q, which should be a function of its own length, and not on the other rows.
+        """
+        rows, length = tokens_NQ.shape
+        tokens = tokens_NQ.reshape(-1)
+        positions = starts_N[:, None] + self._numbers[:length]
+        turns = self._turns[positions.flatten().clamp_(max=self.config.context - 1)]
+        hidden = self._hidden(positions, cache)[:, None]
+        x = torch.embedding(self._embedding, tokens)
+        last = self.config.layers - 1
+        for number, (layer, (keys, values)) in enumerate(zip(self._layers, cache.by_layer, strict=True)):
+            qkv = self._qkv(number, x, tokens, turns)
+            q, k, v = qkv.view(rows, length, *qkv.shape[1:]).unbind(2)
+            keys[rows_N[:, None], :, :, positions], values[rows_N[:, None], :, positions] = k, v
+            if number == last:
+                # Nobody asks for what comes after these tokens.
+                return
+            scores = torch.matmul(q.transpose(1, 2), keys[rows_N]).add_(hidden)
+            mixed = torch.matmul(torch.softmax(scores, -1), values[rows_N])
+            x = layer.after_attention(x, mixed.transpose(1, 2).reshape(x.shape))
+
+    def decode(self, tokens_R: Tensor, positions_R: Tensor, cache: Cache) -> Tensor:
         """Feed one token to each of the first R rows of the cache; logits (R, vocabulary) for the next.
 
         Args:
             tokens_R, positions_R: the token of each row and its position; rows stand at positions of their own.
             cache: is written at ``positions_R``; later positions hold nothing that is read.
-            key_length: how many positions to attend over, more than every position, at most the cache's; a multiple
-                of KEY_BLOCK.
         """
-        rows = tokens_R.shape[0]
-        numbers = torch.arange(rows, device=self.device)
-        cos = self.cos[positions_R][:, None, None].to(self.compute_dtype)
-        sin = self.sin[positions_R][:, None, None].to(self.compute_dtype)
-        hidden_keys = torch.arange(key_length, device=self.device) > positions_R[:, None]
-        mask = torch.zeros(rows, key_length, dtype=self.compute_dtype, device=self.device)
-        mask = mask.masked_fill_(hidden_keys, -math.inf)[:, None, None]
-        scale = self.head_width**-0.5
-        x = self.embedding(tokens_R).to(self.compute_dtype)
-        for number, block in enumerate(self.blocks):
-            keys, values = cache.keys[number, :rows], cache.values[number, :rows]
-            q, k, v = self._heads(block, x, cos, sin)
-            keys[numbers, :, :, positions_R] = k
-            values[numbers, :, positions_R] = v
-            scores = torch.matmul((q * scale)[:, :, None], keys[..., :key_length])
-            mixed = torch.matmul(torch.softmax(scores.add_(mask), dim=-1), values[:, :, :key_length])
-            x = x + block.attention_out(mixed.view(x.shape))
-            x = block.mlp(x)
-        return self.logits(x)
+        turns = self._turns.index_select(0, positions_R)
+        hidden = self._hidden(positions_R, cache)[:, None, None]
+        x = torch.embedding(self._embedding, tokens_R)
+        for number, layer in enumerate(self._layers):
+            qkv = self._qkv(number, x, tokens_R, turns)
+            scores, values = self._write_and_score(number, qkv, cache, positions_R)
+            mixed = torch.matmul(torch.softmax(scores.add_(hidden), -1, out=scores), values)
+            x = layer.after_attention(x, mixed.view(x.shape))
+        logits = torch.mm(torch.layer_norm(x, x.shape[1:], self._gain), self._unembedding).float()
+        return logits.add_(self._logit_bias)
+
+    def _write_and_score(self, number: int, qkv: Tensor, cache: Cache, positions_R: Tensor) -> tuple[Tensor, Tensor]:
+        """Put each row's key and value into its place in a layer.
+
+        Returns the scores (R, heads, 1, P) of its query with all of its keys, and its values (R, heads, P, head width).
+        """
+        rows = len(qkv)
+        keys, values = (part[:rows] for part in cache.by_layer[number])
+        if not cache.arrays:
+            numbers = self._numbers[:rows]
+            keys[numbers, :, :, positions_R], values[numbers, :, positions_R] = qkv[:, 1], qkv[:, 2]
+            return torch.matmul(qkv[:, 0, :, None], keys), values
+        all_keys, all_values = cache.arrays[number]
+        array, slots, places = qkv.numpy(), np.arange(rows), positions_R.numpy()
+        all_keys[slots, :, :, places], all_values[slots, :, places] = array[:, 1], array[:, 2]
+        return torch.from_numpy(np.matmul(array[:, 0, :, None], all_keys[:rows])), values
 
 
 def parameter_count(policy: nn.Module) -> int:

@@ -9,7 +9,7 @@ import torch
 
 from agents import checkpoint as checkpoints
 from agents.generation import sample_tokens
-from agents.model import KEY_BLOCK, MIN_ROWS, Cache, Policy
+from agents.model import MIN_ROWS, Cache, Policy
 from agents.rollout import encode_prompt
 from agents.runs import read_config
 from agents.tokenizer import END, Tokenizer
@@ -27,14 +27,15 @@ class Player:
     """
 
     def __init__(self, policy: Policy, tokenizer: Tokenizer, max_turn_tokens: int) -> None:
-        self.policy, self.tokenizer, self.max_turn_tokens = policy.eval(), tokenizer, max_turn_tokens
+        self.policy, self.tokenizer, self.max_turn_tokens = policy, tokenizer, max_turn_tokens
+        self._frozen = policy.freeze()
         self.reset()
 
     def reset(self, seed: int = 0) -> None:
         """Forget the episode; the first observation after it is a prompt. The same seed plays the same game."""
         self._key = rng.key(seed, "sampling")
         self._position = 0
-        self._cache: Cache = self.policy.new_cache(MIN_ROWS, self.policy.config.context)
+        self._cache: Cache = self._frozen.new_cache(MIN_ROWS, self.policy.config.context)
 
     @torch.inference_mode()
     def act(self, observation: str) -> str:
@@ -60,8 +61,7 @@ class Player:
         logits = torch.empty(0)
         for token in tokens[: self.policy.config.context - self._position]:
             positions = torch.full((MIN_ROWS,), self._position)
-            key_length = -(-(self._position + 1) // KEY_BLOCK) * KEY_BLOCK
-            logits = self.policy.decode(torch.full((MIN_ROWS,), token), positions, self._cache, key_length)
+            logits = self._frozen.decode(torch.full((MIN_ROWS,), token), positions, self._cache)
             self._position += 1
         return logits
 

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agents.generation import Bools, Decoder, Floats, Ints, generate
+from agents.generation import Bools, Floats, Ints, generate
+from agents.model import Policy
 from agents.tokenizer import BOS, END, Tokenizer
 from tool_gym.episodes import EpisodeRecord, Episodes, EpisodeSpec
 from tool_gym.errors import ConfigError, InfrastructureError
 from tool_gym.noise import KINDS
 from tool_gym.protocol import printable
-from tool_gym.rng import UInt64s, uniform
+from tool_gym.rng import UInt64s
 
 _KIND_NUMBER = {"": -1} | {kind: number for number, kind in enumerate(KINDS)}
 
@@ -183,7 +184,7 @@ class _EpisodeConversation:
 
 
 def rollout(
-    policy: Decoder, tokenizer: Tokenizer, plays: Sequence[Play], *, context: int, max_turn_tokens: int, live_rows: int
+    policy: Policy, tokenizer: Tokenizer, plays: Sequence[Play], *, context: int, max_turn_tokens: int, live_rows: int
 ) -> list[TrajectoryBatch]:
     """Play all episodes of some plays together; a batch for each play.
 
@@ -206,11 +207,12 @@ def rollout(
         raise ConfigError("policy.context", context, f"room for a prompt and a turn, {size} tokens: {shown!r}")
     conversation = _EpisodeConversation(plays, tokenizer)
     generated = generate(
-        policy,
+        policy.freeze(),
         encoded,
         prompt_of_row,
-        uniform(keys[:, None], np.arange(context)),
+        keys,
         conversation,
+        context=context,
         end=END,
         max_turn_tokens=max_turn_tokens,
         live_rows=live_rows,

@@ -12,7 +12,6 @@ import numpy.typing as npt
 import torch
 
 from agents.config import REPLY_TAGS, Config, NoiseConfig
-from agents.generation import Decoder
 from agents.model import Policy
 from agents.rollout import Play, TrajectoryBatch, encode_prompt, rollout
 from agents.tokenizer import Tokenizer
@@ -106,7 +105,7 @@ class Setup:
             self.env.task, self.env.tools, noise=noise, max_turns=turns, pool=self.pool, max_output_chars=shown
         )
 
-    def rollout(self, policy: Decoder, plays: Sequence[Play]) -> list[TrajectoryBatch]:
+    def rollout(self, policy: Policy, plays: Sequence[Play]) -> list[TrajectoryBatch]:
         """Play episodes within the configuration's limits; see agents.rollout.rollout."""
         config = self.config
         return rollout(

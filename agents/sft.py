@@ -15,7 +15,7 @@ import torch.nn.functional as F
 
 from agents.config import SFTConfig
 from agents.generation import Bools, Ints
-from agents.grpo import micro_batches
+from agents.grpo import micro_batches, pack
 from agents.model import Policy
 from agents.rollout import encode_prompt, encode_turn
 from agents.tokenizer import Tokenizer
@@ -142,13 +142,11 @@ def _accumulate(policy: Policy, examples: Examples, chosen: Ints) -> float:
     """Gradients of the mean loss over the chosen examples' written tokens; returns that loss."""
     total = int(examples.written_MT[chosen].sum())
     loss_sum = 0.0
-    for part in micro_batches(examples.lengths_M[chosen]):
-        rows = chosen[part]
-        width = int(examples.lengths_M[rows].max())
-        tokens = torch.from_numpy(examples.tokens_MT[rows, :width]).to(policy.device)
-        written = torch.from_numpy(examples.written_MT[rows, 1:width]).to(policy.device)
-        logits = policy.logits(policy.hidden(tokens)[:, :-1][written])
-        loss = F.cross_entropy(logits, tokens[:, 1:][written], reduction="sum") / total
+    for groups in micro_batches(examples.lengths_M[chosen]):
+        rows = [chosen[group] for group in groups]
+        packed = pack(examples.tokens_MT, examples.written_MT, examples.lengths_M, rows, policy.device)
+        logits = policy.logits(policy.hidden(packed.parts, packed.wanted_K))
+        loss = F.cross_entropy(logits, packed.targets_K, reduction="sum") / total
         loss.backward()  # type: ignore[no-untyped-call]
         loss_sum += float(loss.detach())
     return loss_sum

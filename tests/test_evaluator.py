@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tool_gym.tasks.evaluator import MAX_SOURCE_CHARS, Trace, trace
+from tool_gym.tasks.evaluator import MAX_SOURCE_CHARS, Names, Trace, names_after, progress, trace
+from tool_gym.tools import ToolResult
 
 repeatable = settings(derandomize=True, deadline=None)
 
@@ -169,3 +170,85 @@ def test_text_that_makes_the_parser_warn_warns_nobody():
 def test_the_modulus_is_that_of_the_task():
     assert trace("(5+9)%4", 4) == Trace((14,), 14)
     assert trace("(5+9)%4", 10) == Trace((14, 2), 2)
+
+
+# -- sessions
+
+
+def shared(*programs: str) -> list[Trace]:
+    """Traces of programs that find the names of those before them, each of which worked."""
+    names: Names = ()
+    traces = []
+    for program in programs:
+        traced = trace(program, 10, names)
+        assert traced is not None
+        names = names_after(names, traced, ToolResult("ok"))
+        traces.append(traced)
+    return traces
+
+
+def test_a_program_finds_the_names_of_those_before_it():
+    assert shared("a = 3", "b = a+4", "b *= 2; b % 10")[-1] == Trace((14,), 14)
+    assert shared("r = 13 % 10", "r")[-1] == Trace((), 13)
+    assert trace("a + 1", 10) == Trace((), None)
+
+
+@pytest.mark.parametrize(
+    ("source", "reduced"),
+    [("7 % 10", True), ("17 % 10", True), ("17", False), ("r = 17 % 10; r", True), ("17 % 5", False), ("x = 3", False),
+     ("print(17 % 10)", True), ("print(17 % 10, 4)", False)],
+)  # fmt: skip
+def test_a_trace_tells_whether_what_is_shown_is_a_remainder(source, reduced):
+    traced = trace(source, 10)
+    assert traced is not None
+    assert traced.reduced is reduced
+
+
+@pytest.mark.parametrize(
+    ("source", "result", "names"),
+    [
+        ("b = a+1", ToolResult("ok"), {"a": 3, "b": 4}),
+        ("b = a+1; z; a = 9", ToolResult("error", "NameError"), {"b": 4}),
+        ("b = a+1; 1//0", ToolResult("error", "ZeroDivisionError"), {"a": 3, "b": 4}),
+        ("b = a+1; 1//0", ToolResult("error", "NameError"), {}),  # not what was expected: nothing is certain
+        ("b = a+1; max(a, 1)", ToolResult("ok"), {}),
+        ("b = a+1; z; import math as a", ToolResult("error", "NameError"), {}),
+        ("b = a+1; z; del a", ToolResult("error", "NameError"), {}),
+        ("b = a+(", ToolResult("error", "SyntaxError"), {"a": 3}),
+        ("b = a+1", ToolResult("refused", "name"), {"a": 3}),
+        ("b = a+1", ToolResult("limit", "source"), {"a": 3}),
+        ("b = a+1", ToolResult("limit", "output"), {"a": 3, "b": 4}),
+        ("b = a+1", ToolResult("limit", "steps"), {}),
+        ("b = a+1" + " " * MAX_SOURCE_CHARS, ToolResult("ok"), {}),
+    ],
+)
+def test_only_names_that_are_certain_are_carried_on(source, result, names):
+    before = (("a", 3, 3),)
+    after = names_after(before, trace(source, 10, before), result)
+    assert {name: value for name, value, _ in after} == names
+
+
+@repeatable
+@given(st.lists(st.text("ab=12+-*;z\n()", min_size=1, max_size=14), min_size=1, max_size=5))
+def test_names_that_are_carried_on_are_those_that_python_has(programs):
+    real: dict[str, object] = {}
+    names: Names = ()
+    for program in programs:
+        traced = trace(program, 10, names)
+        result = ToolResult("ok")
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                exec(program, real)
+        except Exception as error:
+            result = ToolResult("error", type(error).__name__)
+        names = names_after(names, traced, result)
+        assert {name: value for name, value, _ in names} == {name: real.get(name) for name, _, _ in names}
+
+
+@pytest.mark.parametrize(
+    ("values", "found", "reached"),
+    [((7, 14, 13), 0, 3), ((7, 9, 14), 0, 2), ((14, 13), 0, 0), ((14, 13), 1, 3), ((7, 14), 3, 2), ((), 2, 0)],
+)
+def test_progress_is_the_prefix_found_in_order(values, found, reached):
+    assert progress(values, (7, 14, 13), found) == reached

@@ -14,7 +14,7 @@ from tests.episode_fakes import FakePool, Sums
 from tool_gym import ToolEnv, tool
 from tool_gym.errors import ConfigError, TaskError, ToolError
 from tool_gym.tasks.base import Problem
-from tool_gym.tools import FunctionTool, ToolRequest, ToolResult
+from tool_gym.tools import FunctionTool, ToolRequest, ToolResult, resolve_tools
 
 PROBLEM = Problem("3+4", "7")
 
@@ -154,3 +154,20 @@ def test_an_environment_plays_it() -> None:
     observation, _, _, _, info = env.step("<area>2</area>")
     assert observation == "<error>ArgumentError: not a JSON object</error>"
     assert info["error_origin"] == "policy"
+
+
+def test_a_tool_of_a_module_can_be_named() -> None:
+    named, python = resolve_tools(["tests.test_function_tool:shout", "python"])
+    assert (named.name, python.name) == (shout.name, "python")
+    env = ToolEnv(Sums, tools=("tests.test_function_tool:shout",))
+    env.reset(seed=0)
+    assert env.step(f"<{shout.name}>a</{shout.name}>")[0] == "<output>A</output>"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["tests.test_function_tool:nothing", "tests.test_function_tool:Sums", "no_such_module:shout", ":shout", "a:"],
+)
+def test_a_name_of_no_tool_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"tools: got '.*module"):
+        resolve_tools([name])

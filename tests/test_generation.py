@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from agents.config import PolicyConfig
 from agents.generation import Generated, generate, sample_tokens
-from agents.grpo import token_logprobs
-from agents.model import Cache, Policy
+from agents.grpo import pack, token_logprobs
+from agents.model import Cache, FrozenPolicy, Policy
 from tool_gym import rng
 
 END = 2
@@ -22,20 +22,23 @@ FORBIDDEN = (0, 1, 11)
 CONTEXT = 96
 
 
-def make_policy(seed: int = 0) -> Policy:
+def make_policy(heads: int = 2) -> Policy:
     policy = Policy(
-        PolicyConfig(layers=2, width=32, heads=2, context=CONTEXT, max_turn_tokens=12), VOCABULARY, FORBIDDEN
+        PolicyConfig(layers=2, width=32, heads=heads, context=CONTEXT, max_turn_tokens=12), VOCABULARY, FORBIDDEN
     )
-    policy.initialise(seed)
+    policy.initialise(0)
     return policy
 
 
 class Scripted:
-    """Replies to a row's turns with its number of 11s, ends it after its last turn; late by ``delay`` collects."""
+    """Replies to a row's turns with 11s, as many as its number says, and ends it after its last turn.
 
-    def __init__(self, turns_of_row: Sequence[int], delay: int = 0, reply_length: int = 5) -> None:
-        self.left = list(turns_of_row)
-        self.delay, self.reply_length = delay, reply_length
+    Replies are late by ``delay`` collects and more.
+    """
+
+    def __init__(self, numbers: Sequence[int], turns: int, delay: int = 0) -> None:
+        self.numbers, self.delay = numbers, delay
+        self.left = [turns for _ in numbers]
         self.turns: dict[int, list[list[int]]] = {}
         self.pending: list[tuple[int, int]] = []
         self.abandoned: list[int] = []
@@ -44,31 +47,43 @@ class Scripted:
         for row, turn in zip(rows, turns, strict=True):
             self.turns.setdefault(row, []).append(turn.tolist())
             self.left[row] -= 1
-            self.pending.append((row, self.delay * (1 + row % 3)))
+            self.pending.append((row, self.delay * (1 + self.numbers[row] % 3)))
 
     def collect(self, block: bool) -> list[tuple[int, list[int] | None]]:
         due = [row for row, wait in self.pending if wait <= 0]
         if block and not due and self.pending:
             due = [self.pending[0][0]]
         self.pending = [(row, wait - 1) for row, wait in self.pending if row not in due]
-        return [(row, None if self.left[row] <= 0 else [11] * (row % self.reply_length + 1)) for row in due]
+        return [(row, [11] * (self.numbers[row] % 13 + 1) if self.left[row] > 0 else None) for row in due]
 
     def abandon(self, rows: Sequence[int]) -> None:
         self.abandoned += rows
 
 
 def run(
-    decoder: object, rows: int = 24, *, delay: int = 0, live_rows: int = 256, turns: int = 3, seed: int = 1
+    policy: Policy,
+    rows: int | Sequence[int] = 24,
+    *,
+    delay: int = 0,
+    live_rows: int = 256,
+    block_rows: int = 128,
+    turns: int = 3,
+    streams: int = 24,
 ) -> tuple[Generated, Scripted]:
+    """Rows of these numbers; those that are the same modulo ``streams`` have the same prompt and draws."""
+    numbers = list(range(rows)) if isinstance(rows, int) else list(rows)
     prompts = [[1, 4, 5, 6, END], [1, 7, END], [1, *range(3, 11), *range(3, 11), END]]
-    uniforms = rng.uniform(rng.key(seed, "sampling", np.arange(rows))[:, None], np.arange(CONTEXT))
-    conversation = Scripted([turns] * rows, delay)
+    conversation = Scripted(numbers, turns, delay)
+    frozen = policy.freeze()
+    frozen.block_rows = block_rows
+    stream = np.array(numbers) % streams
     generated = generate(
-        decoder,  # type: ignore[arg-type]
+        frozen,
         prompts,
-        np.arange(rows) % 3,
-        uniforms,
+        stream % 3,
+        rng.key(1, "sampling", stream),
         conversation,
+        context=CONTEXT,
         end=END,
         max_turn_tokens=12,
         live_rows=live_rows,
@@ -76,16 +91,45 @@ def run(
     return generated, conversation
 
 
+def recomputed(policy: Policy, generated: Generated) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    """Log-probabilities of the sampled tokens by one forward pass, and where they are."""
+    groups = [np.arange(len(generated.lengths_N))]
+    packed = pack(generated.tokens_NT, generated.sampled_NT, generated.lengths_N, groups, policy.device)
+    assert len(packed.targets_K) == generated.sampled_NT.sum()
+    with torch.no_grad():
+        return token_logprobs(policy, packed)[0].cpu().numpy(), packed.where
+
+
 def same(a: Generated, b: Generated) -> bool:
     fields = ("tokens_NT", "sampled_NT", "logprobs_NT", "lengths_N", "clipped_N")
     return all(np.array_equal(getattr(a, f), getattr(b, f)) for f in fields)
 
 
-def test_rows_do_not_depend_on_how_late_replies_come_or_how_many_rows_are_live() -> None:
-    policy = make_policy()
+@pytest.mark.parametrize("heads", [1, 2])
+def test_rows_do_not_depend_on_how_late_replies_come_or_how_many_rows_are_decoded_together(heads: int) -> None:
+    policy = make_policy(heads=heads)
+    # Of its replies some are fed one by one, and the long ones at once.
     reference, _ = run(policy)
-    for delay, live_rows in ((1, 256), (7, 256), (0, 4), (3, 5), (2, 16)):
-        assert same(reference, run(policy, delay=delay, live_rows=live_rows)[0]), (delay, live_rows)
+    for delay, live_rows, block_rows in ((1, 256, 128), (7, 256, 5), (0, 4, 128), (3, 5, 4), (2, 16, 8)):
+        again, _ = run(policy, delay=delay, live_rows=live_rows, block_rows=block_rows)
+        assert same(reference, again), (delay, live_rows, block_rows)
+
+
+def test_no_more_rows_are_decoded_at_a_time_than_a_block_and_the_live_rows_allow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decoded: list[int] = []
+    decode = FrozenPolicy.decode
+
+    def watched(self: FrozenPolicy, tokens: torch.Tensor, positions: torch.Tensor, cache: Cache) -> torch.Tensor:
+        decoded.append(len(tokens))
+        return decode(self, tokens, positions, cache)
+
+    monkeypatch.setattr(FrozenPolicy, "decode", watched)
+    for live_rows, block_rows, most in ((12, 8, 8), (5, 128, 5), (60, 128, 60)):
+        decoded.clear()
+        run(make_policy(), 60, live_rows=live_rows, block_rows=block_rows, streams=60)
+        assert max(decoded) == most
 
 
 def test_the_first_rows_are_those_that_fewer_rows_would_have_given() -> None:
@@ -97,13 +141,31 @@ def test_the_first_rows_are_those_that_fewer_rows_would_have_given() -> None:
     assert np.array_equal(few.logprobs_NT, many.logprobs_NT[:8, :width])
 
 
+def test_rows_of_the_same_prompt_and_draws_are_what_each_would_have_been_alone() -> None:
+    policy = make_policy()
+    for delay, live_rows, block_rows in ((0, 256, 128), (3, 7, 4), (1, 4, 128)):
+        together, conversation = run(policy, 40, streams=10, delay=delay, live_rows=live_rows, block_rows=block_rows)
+        # The first turns of rows 3 and 13 are the same, the replies are not, and so are the turns after them.
+        assert conversation.turns[3][0] == conversation.turns[13][0]
+        assert conversation.turns[3] != conversation.turns[13]
+        for part in range(4):
+            numbers = np.arange(10 * part, 10 * part + 10)
+            alone, _ = run(policy, numbers, streams=10)
+            width = alone.tokens_NT.shape[1]
+            assert np.array_equal(together.lengths_N[numbers], alone.lengths_N)
+            assert np.array_equal(together.clipped_N[numbers], alone.clipped_N)
+            for name in ("tokens_NT", "sampled_NT", "logprobs_NT"):
+                wide = getattr(together, name)[numbers]
+                assert np.array_equal(wide[:, :width], getattr(alone, name)), (name, part)
+                assert not wide[:, width:].any()
+
+
 def test_stored_logprobs_agree_with_one_forward_pass() -> None:
     policy = make_policy()
     generated, _ = run(policy)
-    with torch.no_grad():
-        again, _ = token_logprobs(policy, torch.from_numpy(generated.tokens_NT), torch.from_numpy(generated.sampled_NT))
+    again, where = recomputed(policy, generated)
     assert generated.sampled_NT.sum() > 200
-    assert np.abs(again.numpy() - generated.logprobs_NT[generated.sampled_NT]).max() < 1e-4
+    assert np.abs(again - generated.logprobs_NT[where]).max() < 1e-4
 
 
 def test_sampled_are_the_turns_and_nothing_else_their_ends_included() -> None:
@@ -114,7 +176,7 @@ def test_sampled_are_the_turns_and_nothing_else_their_ends_included() -> None:
         assert all(turn[-1] == END or len(turn) == 12 for turn in turns)
         assert not np.isin(tokens[sampled], FORBIDDEN).any()
         replies = tokens[: generated.lengths_N[row]][~sampled[: generated.lengths_N[row]]]
-        assert (replies == 11).sum() == (len(turns) - 1) * (row % 5 + 1)
+        assert (replies == 11).sum() == (len(turns) - 1) * (row % 13 + 1)
     assert any(turn[-1] == END for turns in conversation.turns.values() for turn in turns)
     assert not generated.logprobs_NT[~generated.sampled_NT].any()
 
@@ -138,16 +200,16 @@ class CountingDecoder:
     """Its next token is always (last + 1) mod 10, END after 9: generation needs no transformer."""
 
     device = torch.device("cpu")
+    block_rows = 8
 
     def new_cache(self, rows: int, positions: int) -> Cache:
         return Cache(torch.zeros(1, rows, 1, 1, positions), torch.zeros(1, rows, 1, positions, 1))
 
-    def prefill(self, tokens_NT: torch.Tensor) -> Cache:
-        n, t = tokens_NT.shape
-        return Cache(torch.zeros(1, n, 1, 1, t), torch.zeros(1, n, 1, t, 1))
+    def extend(self, tokens_NQ: torch.Tensor, starts_N: torch.Tensor, cache: Cache, rows_N: torch.Tensor) -> None:
+        assert cache.positions >= int(starts_N.max()) + tokens_NQ.shape[1]
 
-    def decode(self, tokens_R: torch.Tensor, positions_R: torch.Tensor, cache: Cache, key_length: int) -> torch.Tensor:
-        assert key_length > int(positions_R.max())
+    def decode(self, tokens_R: torch.Tensor, positions_R: torch.Tensor, cache: Cache) -> torch.Tensor:
+        assert cache.positions > int(positions_R.max())
         following = torch.where(tokens_R == 9, END, torch.where(tokens_R == END, 6, tokens_R + 1))
         logits = torch.full((len(tokens_R), VOCABULARY), -torch.inf)
         return logits.scatter(1, following.clamp(max=11)[:, None], 0.0)
@@ -155,10 +217,16 @@ class CountingDecoder:
 
 def test_tokens_follow_a_decoder_of_a_few_tokens() -> None:
     prompts = [[1, 5, END]]
-    conversation = Scripted([1, 1])
-    uniforms = np.full((2, CONTEXT), 0.5)
+    conversation = Scripted([0, 1], turns=1)
     generated = generate(
-        CountingDecoder(), prompts, np.array([0, 0]), uniforms, conversation, end=END, max_turn_tokens=12
+        CountingDecoder(),
+        prompts,
+        np.array([0, 0]),
+        np.arange(2, dtype=np.uint64),
+        conversation,
+        context=CONTEXT,
+        end=END,
+        max_turn_tokens=12,
     )
     assert conversation.turns == {0: [[6, 7, 8, 9, END]], 1: [[6, 7, 8, 9, END]]}
     assert generated.lengths_N.tolist() == [8, 8]
@@ -172,8 +240,9 @@ def test_prompts_that_cannot_be_played_are_refused() -> None:
                 CountingDecoder(),
                 [prompt],
                 np.array([0]),
-                np.full((1, CONTEXT), 0.5),
-                Scripted([1]),
+                np.zeros(1, dtype=np.uint64),
+                Scripted([0], turns=1),
+                context=CONTEXT,
                 end=END,
                 max_turn_tokens=12,
             )
@@ -208,7 +277,5 @@ def test_generation_and_update_run_in_bf16_on_cuda() -> None:
     policy = Policy(config, VOCABULARY, FORBIDDEN, torch.bfloat16)
     policy.initialise(0)
     generated, _ = run(policy.cuda())
-    with torch.no_grad():
-        tokens, sampled = torch.from_numpy(generated.tokens_NT).cuda(), torch.from_numpy(generated.sampled_NT).cuda()
-        again, _ = token_logprobs(policy, tokens, sampled)
-    assert np.abs(again.cpu().numpy() - generated.logprobs_NT[generated.sampled_NT]).max() < 0.1
+    again, where = recomputed(policy, generated)
+    assert np.abs(again - generated.logprobs_NT[where]).max() < 0.1

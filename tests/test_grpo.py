@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ from agents.grpo import (
     clipped_token_losses,
     group_advantages,
     micro_batches,
+    pack,
+    rectangles,
     rollout_weights,
     token_logprobs,
     update,
@@ -74,9 +77,39 @@ def test_the_clip_bounds_gains_and_never_losses() -> None:
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=60), st.integers(64, 1024))
 def test_micro_batches_hold_every_row_once_within_the_bound(lengths: list[int], tokens: int) -> None:
     batches = micro_batches(np.array(lengths), tokens)
-    assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
-    for rows in batches:
-        assert len(rows) == 1 or len(rows) * max(lengths[row] for row in rows) <= tokens
+    assert sorted(row for groups in batches for group in groups for row in group.tolist()) == list(range(len(lengths)))
+    for groups in batches:
+        positions = sum(len(group) * max(lengths[row] for row in group) for group in groups)
+        assert positions <= tokens or [len(group) for group in groups] == [1]
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=9), st.integers(0, 40))
+def test_rectangles_hold_every_row_once_and_no_cut_pads_less(lengths: list[int], overhead: int) -> None:
+    def cost(groups: list[list[int]]) -> int:
+        return sum(len(group) * max(group) + overhead for group in groups)
+
+    groups = rectangles(np.array(lengths), overhead)
+    assert sorted(np.concatenate(groups).tolist()) == list(range(len(lengths)))
+    ordered = sorted(lengths)
+    gaps = range(1, len(lengths))
+    every_cut = (
+        [ordered[a:b] for a, b in itertools.pairwise((0, *cuts, len(lengths)))]
+        for count in range(len(lengths))
+        for cuts in itertools.combinations(gaps, count)
+    )
+    assert cost([[lengths[row] for row in group] for group in groups]) == min(map(cost, every_cut))
+
+
+def test_packed_rows_name_what_is_trained_and_where_it_is() -> None:
+    batch = make_batch(make_policy())
+    packed = pack(batch.tokens_NT, batch.sampled_NT, batch.lengths_N, rectangles(batch.lengths_N), torch.device("cpu"))
+    rows, columns = packed.where
+    assert batch.sampled_NT[rows, columns].all()
+    assert len(set(zip(rows.tolist(), columns.tolist(), strict=True))) == len(rows) == batch.sampled_NT.sum()
+    flat = torch.cat([part.flatten() for part in packed.parts]).numpy()
+    assert np.array_equal(flat[packed.wanted_K], batch.tokens_NT[rows, columns - 1])
+    assert np.array_equal(packed.targets_K, batch.tokens_NT[rows, columns])
+    assert len(flat) < batch.tokens_NT.size
 
 
 def make_policy() -> Policy:
@@ -102,8 +135,9 @@ def make_batch(policy: Policy, rows: int = 12, seed: int = 0) -> TrainingBatch:
             at += size
         lengths[row] = at
     logprobs = np.zeros((rows, width), dtype=np.float32)
+    packed = pack(tokens, sampled, lengths, [np.arange(rows)], policy.device)
     with torch.no_grad():
-        logprobs[sampled] = token_logprobs(policy, torch.from_numpy(tokens), torch.from_numpy(sampled))[0].numpy()
+        logprobs[packed.where] = token_logprobs(policy, packed)[0].numpy()
     advantages = group_advantages(g.integers(0, 2, rows), np.arange(rows) // 4)
     return TrainingBatch(tokens, sampled, logprobs, lengths, advantages, np.arange(rows) // 4)
 
@@ -198,7 +232,8 @@ def test_entropy_is_that_of_the_unmasked_tokens() -> None:
     policy = make_policy()
     batch = make_batch(policy)
     tokens, sampled = torch.from_numpy(batch.tokens_NT), torch.from_numpy(batch.sampled_NT)
-    _, entropy = token_logprobs(policy, tokens, sampled)
+    packed = pack(batch.tokens_NT, batch.sampled_NT, batch.lengths_N, [np.arange(len(tokens))], policy.device)
+    _, entropy = token_logprobs(policy, packed)
     probabilities = torch.softmax(policy(tokens), dim=-1)[:, :-1][sampled[:, 1:]]
     allowed = probabilities[:, [*range(2, 11)]]
     assert torch.allclose(entropy, -(allowed * allowed.log()).sum(-1), atol=1e-5)

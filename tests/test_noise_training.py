@@ -111,10 +111,10 @@ def test_a_run_under_bursts_of_every_kind_of_fault_is_the_same_however_it_is_run
     whole = rows(folder)
     for kind in ("timeout", "malformed", "wrong_value"):
         assert sum(row[f"noise/scheduled_{kind}"] or 0 for row in whole) > 0
+    assert sum(row["noise/landed"] or 0 for row in whole) > 0
     assert all(row["noise/scheduled_connection"] == 0 for row in whole[1:])
     assert {name for name in whole[0] if name.startswith("noise/")} >= {f"noise/recovered_{kind}" for kind in KINDS}
     trajectories = (folder / "trajectories.jsonl").read_bytes()
-    assert b'"fault": "malformed"' in trajectories or b'"fault": "wrong_value"' in trajectories
     # After a kill between the checkpoints of steps 2 and 4.
     (folder / "summary.json").unlink()
     shutil.rmtree(folder / "checkpoints" / "step_000004")

@@ -17,7 +17,7 @@ import agents
 from agents import runs, trainer
 from agents.config import Config
 from agents.evaluation import Evaluator
-from agents.grpo import token_logprobs, update
+from agents.grpo import pack, token_logprobs, update
 from agents.metrics import METRICS
 from agents.selection import SELECTORS
 from agents.setup import Setup
@@ -333,7 +333,8 @@ def test_stored_logprobs_agree_with_one_forward_pass_and_no_reply_is_trained(cac
     batch = opened.sample(1)
     opened.setup.close()
     with torch.no_grad():
-        again, _ = token_logprobs(opened.policy, torch.from_numpy(batch.tokens_NT), torch.from_numpy(batch.sampled_NT))
+        packed = pack(batch.tokens_NT, batch.sampled_NT, batch.lengths_N, [np.arange(len(batch))], opened.policy.device)
+        again, _ = token_logprobs(opened.policy, packed)
     assert np.abs(again.numpy() - batch.logprobs_NT[batch.sampled_NT]).max() < 1e-4
     for row, record in enumerate(batch.records):
         own = batch.tokens_NT[row][batch.sampled_NT[row]]

@@ -25,6 +25,10 @@ class TaskError(ToolGymError):
     """A task or tool (trusted code) raised, or returned what its contract forbids."""
 
 
+class ContractError(ToolGymError):
+    """A tool environment does not keep what ``check_tool_env`` checks; a line for each part."""
+
+
 class ToolError(ToolGymError):
     """Raised by a ``@tool`` function to tell the policy that its call failed: ``<error>kind: message</error>``."""
 

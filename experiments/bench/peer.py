@@ -25,7 +25,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -69,8 +68,8 @@ SIZES = (
 )
 WORKS = (
     Work("one turn", answer_chain(25), 25, 0, ("generate",)),
-    Work("one call each", call_chain(25), 25, 1, ("rollout_func", "tools"), bounded=True),
-    Work("calls and lengths vary", varied_chain(37, leave=0.25, again=0.15), None, None, ("rollout_func",)),
+    Work("one call", call_chain(25), 25, 1, ("rollout_func", "tools"), bounded=True),
+    Work("varied", varied_chain(37, leave=0.25, again=0.15), None, None, ("rollout_func",), bounded=True),
 )
 
 
@@ -173,16 +172,15 @@ def compare(policy: PolicyConfig, work: Work, way: str, load: Load) -> Compariso
 def rows(config: BenchConfig) -> Iterator[Row]:
     """Rollouts per second of whole steps, of both sides."""
     load = Load(rounds=config.rounds, seed=config.seed)
-    trl = f"TRL {metadata.version('trl')}"
     for size in SIZES:
         for work in WORKS:
             for way in work.ways:
                 found = compare(size.policy, work, way, load)
                 ours, theirs = (load.rollouts / statistics.median(side) for side in (found.ours, found.theirs))
-                name, bound = f"{size.name}, {work.name}", size.bound if work.bounded else None
+                name, bound = f"{size.name}, {work.name}, {way}", size.bound if work.bounded else None
                 ratio = paired(found.theirs, found.ours)
-                yield Row(f"{name}: tool_gym", ours, "rollouts/s", ratio, f"{trl}, {way}", bound, at_least=True)
-                yield Row(f"{name}: {trl}, {way}", theirs, "rollouts/s")
+                yield Row(f"{name}: TRL", theirs, "rollouts/s")
+                yield Row(f"{name}: ours", ours, "rollouts/s", ratio, "TRL's", bound, at_least=True)
 
 
 def check_installed() -> None:

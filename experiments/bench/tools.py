@@ -34,6 +34,7 @@ from experiments.bench.figures import BenchConfig, Ratio, Row, geometric_mean, i
 from experiments.bench.programs import ENDLESS, ONE_LINERS, TYPICAL, demonstrations, native_answer, one_liners
 from tool_gym.errors import InfrastructureError
 from tool_gym.interpreter import InterpreterPool, Limits
+from tool_gym.interpreter.executor import Executor
 from tool_gym.interpreter.meter import METER
 from tool_gym.interpreter.policy import compile_program
 from tool_gym.interpreter.scope import globals_of
@@ -278,35 +279,54 @@ def stock_seconds(source: str) -> float:
     return _exec_seconds(compile_restricted(source, "<program>", "exec"), dict(STOCK))
 
 
-def _compare_runs(source: str, rounds: int) -> tuple[list[float], Ratio]:
+def _compare_runs(source: str, rounds: int) -> tuple[float, Ratio]:
+    """Median seconds of a program's run in our interpreter, and the ratio to RestrictedPython's."""
     measured = interleaved(
         rounds, {"guarded": lambda _: guarded_seconds(source), "stock": lambda _: stock_seconds(source)}
     )
-    return measured["guarded"], paired(measured["guarded"], measured["stock"])
+    return statistics.median(measured["guarded"]), paired(measured["guarded"], measured["stock"])
+
+
+def _compare_calls(source: str, rounds: int) -> tuple[float, Ratio]:
+    """As :func:`_compare_runs` for compiling and running, each time afresh, in the calling process on both sides."""
+    measured = interleaved(
+        rounds,
+        {
+            "guarded": lambda _: _seconds(lambda: Executor(_LIMITS).run(source)),
+            "stock": lambda _: _seconds(lambda: run_stock(source)),
+        },
+    )
+    return statistics.median(measured["guarded"]), paired(measured["guarded"], measured["stock"])
 
 
 def _step_budget(config: BenchConfig) -> Iterator[Row]:
     METER.configure(_LIMITS)
     for name, (source, turns) in LOOPS.items():
         seconds, ratio = _compare_runs(source, config.rounds)
-        yield Row(name, 1e9 * statistics.median(seconds) / turns, "ns a turn", ratio, _STOCK_EXEC, 5.0)
-    groups = {"demonstrations": tuple(dict.fromkeys(demonstrations(config.seed, 8)))} | dict(TYPICAL)
-    found: list[Row] = []
-    everything: list[float] = []
-    for name, sources in groups.items():
-        ratios, seconds = [], []
-        for source in sources:
-            spent, ratio = _compare_runs(source, 3 * config.rounds)
-            ratios.append(ratio.median)
-            seconds.append(statistics.median(spent))
-        found.append(Row(f"  {name}", 1e6 * statistics.fmean(seconds), "µs a run", _spread(ratios), _STOCK_EXEC))
-        everything += ratios
-    mean = statistics.fmean(row.figure for row in found)
-    yield Row("programs that policies write", mean, "µs a run", _spread(everything), _STOCK_EXEC, 1.5)
-    yield from found
+        yield Row(f"{name}, run alone", 1e9 * seconds / turns, "ns a turn", ratio, _STOCK_EXEC, 5.0)
+    calls = tuple(dict.fromkeys(demonstrations(config.seed, 8)))
+    yield _over_programs("calls of Arithmetic's demonstrations, run alone", calls, config, _compare_runs, 1.5)
+    yield _over_programs("  compiled and run", calls, config, _compare_calls, 1.5)
+    typical = [source for group in TYPICAL.values() for source in group]
+    yield _over_programs("programs of 5 to 20 lines, run alone", typical, config, _compare_runs, 1.5)
+    for group, sources in TYPICAL.items():
+        yield _over_programs(f"    {group}", sources, config, _compare_runs, None)
+    yield _over_programs("  compiled and run", typical, config, _compare_calls, 1.5)
 
 
-def _spread(ratios: Sequence[float]) -> Ratio:
-    """The geometric mean over programs, with quartiles."""
+Comparison = Callable[[str, int], tuple[float, Ratio]]
+
+
+def _over_programs(
+    name: str, sources: Sequence[str], config: BenchConfig, compare: Comparison, bound: float | None
+) -> Row:
+    """Mean microseconds; the ratio is the geometric mean over programs of each one's median, with their quartiles."""
+    seconds, ratios = [], []
+    for source in sources:
+        spent, ratio = compare(source, 3 * config.rounds)
+        seconds.append(spent)
+        ratios.append(ratio.median)
     whole = paired(ratios, [1.0] * len(ratios))
-    return Ratio(geometric_mean(ratios), whole.low, whole.high)
+    to = _STOCK_EXEC if compare is _compare_runs else _STOCK
+    mean = 1e6 * statistics.fmean(seconds)
+    return Row(name, mean, "µs a program", Ratio(geometric_mean(ratios), whole.low, whole.high), to, bound)

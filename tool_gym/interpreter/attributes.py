@@ -69,8 +69,11 @@ def _linear(kind: type, name: str) -> Callable[..., Any]:
     quadratic = name in _QUADRATIC
 
     def method(self: Any, *arguments: Any) -> Any:
-        expect(self, kind, name)
-        METER.charge(1 + (len(self) >> (CHARS_PER_STEP_SHIFT - 1)))
+        if type(self) is not kind:
+            expect(self, kind, name)
+        METER.left = left = METER.left - 1 - (len(self) >> (CHARS_PER_STEP_SHIFT - 1))
+        if left < 0:
+            METER.exhausted()
         for argument in arguments:
             extent = len(argument) if type(argument) in (str, bytes, tuple) else 0
             METER.charge((len(self) * extent) >> CHARS_PER_STEP_SHIFT if quadratic else extent >> 3)
@@ -119,12 +122,11 @@ def _joined(self: Any, items: Any) -> str:
     expect(self, str, "join")
     pieces = take_all(items)
     METER.check_items(len(pieces))
-    size = len(self) * max(0, len(pieces) - 1)
-    for index, piece in enumerate(pieces):
-        if type(piece) is not str:
-            raise TypeError(f"sequence item {index}: expected str instance, {class_name(type(piece))} found")
-        size += len(piece)
-    METER.check_characters(size)
+    if not {str}.issuperset(map(type, pieces)):
+        for index, piece in enumerate(pieces):
+            if type(piece) is not str:
+                raise TypeError(f"sequence item {index}: expected str instance, {class_name(type(piece))} found")
+    METER.check_characters(len(self) * max(0, len(pieces) - 1) + sum(map(len, pieces)))
     return self.join(pieces)  # type: ignore[no-any-return]
 
 
@@ -344,8 +346,11 @@ def _append(kind: type) -> Callable[..., Any]:
     native = kind.append  # type: ignore[attr-defined]
 
     def append(self: Any, item: Any) -> None:
-        expect(self, kind, "append")
-        METER.left -= 1
+        if type(self) is not kind:
+            expect(self, kind, "append")
+        METER.left = left = METER.left - 1
+        if left < 0:
+            METER.exhausted()
         if len(self) >= METER.items:
             METER.too_big(f"a container of more than {METER.items} items")
         native(self, item)
@@ -383,10 +388,10 @@ def _shifting(kind: type, name: str) -> Callable[..., Any]:
 def _cheap(kind: type, name: str) -> Callable[..., Any]:
     native = getattr(kind, name)
 
-    def method(self: Any, *arguments: Any) -> Any:
+    def method(self: Any, *arguments: Any, **names: Any) -> Any:
         expect(self, kind, name)
         METER.charge(1)
-        return native(self, *arguments)
+        return native(self, *arguments, **names)
 
     method.__name__ = name
     return method
@@ -489,13 +494,16 @@ def _keyed(kind: type, name: str) -> Callable[..., Any]:
     """A method whose first argument is a key."""
     native = getattr(kind, name)
 
-    def method(self: Any, key: Any, *arguments: Any) -> Any:
-        expect(self, kind, name)
-        METER.charge(1)
+    def method(self: Any, key: Any, *arguments: Any, **names: Any) -> Any:
+        if type(self) is not kind:
+            expect(self, kind, name)
+        METER.left = left = METER.left - 1
+        if left < 0:
+            METER.exhausted()
         check_key(key)
         if len(self) >= METER.items:
             METER.too_big(f"a container of more than {METER.items} items")
-        return native(self, key, *arguments)
+        return native(self, key, *arguments, **names)
 
     method.__name__ = name
     return method
@@ -813,6 +821,9 @@ def _dunder_name(value: Any) -> str:
     METER.refuse(f"the attribute '__name__' of {class_name(type(value))!r} objects")
 
 
+_bound = types.MethodType
+
+
 def read_attribute(value: Any, name: str) -> Any:
     """``value.name``: the hook behind every attribute that a program reads."""
     kind = type(value)
@@ -820,7 +831,7 @@ def read_attribute(value: Any, name: str) -> Any:
     if methods is not None:
         method = methods.get(name)
         if method is not None:
-            return types.MethodType(method, value)
+            return _bound(method, value)
         if name in FIELDS.get(kind, ()):
             return getattr(value, name)
     elif name == "__name__":

@@ -12,19 +12,20 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 
+from .meter import METER
+
 SMALL_BITS = 1024
 """Most bits of an integer that counts as small: operations on two such cost next to nothing."""
-# More turns than any run has, times the bindings of one turn.
-_LONGEST_RUN_BITS = 78
 COUNT_BITS = 64
-"""Bits of whatever is counted one by one."""
+"""Bits of a length."""
+_STATEMENT_BITS = 15  # no program has more statements
 _ROUNDS = 4
 _PASSES = 5
 _MOST_BINDINGS = 300
 _NEVER = -1  # of a name: nothing it is bound to has been seen yet
 
 BUILTINS = frozenset({"abs", "enumerate", "len", "max", "min", "ord", "range", "zip"})
-"""Names of which this module assumes that they mean the built-in functions."""
+"""Names of which this module assumes that they mean the built-in functions, unless the program binds them."""
 
 Known = Mapping[str, int]
 """Bits of the known names of a scope."""
@@ -39,6 +40,11 @@ class _Index:
 
 _Binding = ast.expr | _Index | None
 """What a name is bound to; None for anything."""
+
+
+def _turn_bits() -> int:
+    """Bits of the number of turns, of all loops together, that a run can have."""
+    return METER.steps.bit_length()
 
 
 def literal_bits(node: ast.expr) -> int | None:
@@ -281,7 +287,8 @@ class _Scope:
         for binding in self._bindings[name]:
             growth = self._growth(binding, name) if isinstance(binding, ast.BinOp) else None
             most = max(most, self._size(binding) if growth is None else growth)
-        return most + _LONGEST_RUN_BITS
+        # Each statement is run at most once a turn.
+        return most + _turn_bits() + _STATEMENT_BITS + 1
 
     def _growth(self, node: ast.expr, name: str) -> int | None:
         """Bits of the amount by which ``node`` may exceed the name in it; None if it is no sum with that name."""
@@ -349,14 +356,13 @@ class _Scope:
         return None
 
     def _index(self, arguments: Sequence[ast.expr]) -> int | None:
-        """Bits of an item of a range, of which no run gets further than COUNT_BITS of turns."""
+        """Bits of an item of a range: it lies between the ends, or is as far as a run gets."""
         bits = [self.bits_of(argument) for argument in arguments]
         if len(bits) == 1:
-            return COUNT_BITS if bits[0] is None else bits[0]
-        # The end only ever makes it shorter.
-        start, step = bits[0], bits[2] if len(bits) == 3 else 1
+            return _turn_bits() if bits[0] is None else bits[0]
+        start, end, step = bits[0], bits[1], bits[2] if len(bits) == 3 else 1
         if start is None or step is None:
             return None
-        if start == _NEVER or step == _NEVER:
+        if start == _NEVER or step == _NEVER or end == _NEVER:
             return _NEVER
-        return max(start, step + COUNT_BITS) + 1
+        return max(start, step + _turn_bits()) + 1 if end is None else max(start, end)

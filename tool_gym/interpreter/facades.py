@@ -28,6 +28,7 @@ from .modules import define
 from .values import (
     BIG,
     CONTAINERS,
+    LEAST,
     MAPPINGS,
     SCALARS,
     GuestMeta,
@@ -448,10 +449,10 @@ define(
         "is_": operator.is_,
         "is_not": operator.is_not,
         "itemgetter": _itemgetter,
-        "neg": operator.neg,
+        "neg": HOOKS["_neg_"],
         "not_": operator.not_,
         "or_": HOOKS["_or_"],
-        "pos": operator.pos,
+        "pos": HOOKS["_pos_"],
         "truediv": HOOKS["_div_"],
         "truth": operator.truth,
         "xor": HOOKS["_xor_"],
@@ -627,7 +628,7 @@ def _statistic(name: str) -> Callable[..., Any]:
                 if name not in ("mode", "multimode"):
                     raise TypeError(f"can't convert type '{class_name(type(item))}' to numerator/denominator")
                 check_key(item)
-            elif type(item) is int and not -BIG < item < BIG:
+            elif type(item) is int and not LEAST < item < BIG:
                 METER.refuse(f"statistics.{name} of integers beyond 1024 bits")
         return native(items, *arguments)
 
@@ -756,7 +757,7 @@ def _deeply(value: Any, seen: dict[int, Any]) -> Any:
         return twin
     if kind is collections.deque:
         METER.charge(MAKING[kind])
-        seen[id(value)] = twin = collections.deque((), value.maxlen)
+        seen[id(value)] = twin = collections.deque(maxlen=value.maxlen)
         twin.extend(_deeply(item, seen) for item in list(value))
         return twin
     if kind in CONTAINERS:

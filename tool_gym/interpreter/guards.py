@@ -19,6 +19,7 @@ from .meter import CHARS_PER_STEP_SHIFT, ITEMS_PER_STEP_SHIFT, METER, Stop
 from .values import (
     BIG,
     CONTAINERS,
+    LEAST,
     MAPPINGS,
     SCALARS,
     SEQUENCES,
@@ -155,8 +156,8 @@ def raised(error: Any) -> Any:
 
 
 # Integers of one digit in CPython: it compares them fastest, and every hook answers for them before it asks more.
-_MOST = (1 << 30) - 1
-_LEAST = -_MOST
+_DIGIT = (1 << 30) - 1
+_MINUS_DIGIT = -_DIGIT
 
 
 def _words(value: int) -> int:
@@ -167,7 +168,7 @@ def checked(value: Any) -> Any:
     """A number that arithmetic just made: charge for it, and end the call if it is too big."""
     kind = type(value)
     if kind is int:
-        if not -BIG < value < BIG:
+        if not LEAST < value < BIG:
             bits = value.bit_length()
             METER.check_bits(bits)
             METER.charge(bits >> 11)
@@ -183,12 +184,14 @@ def add(a: Any, b: Any) -> Any:
     kind = type(a)
     if kind is int or kind is float:
         value = a + b
-        if type(value) is float or (type(value) is int and value < _MOST and value > _LEAST):
+        if type(value) is float or (type(value) is int and value < _DIGIT and value > _MINUS_DIGIT):
             return value
         return checked(value)
     if kind is str or kind is bytes:
         if type(b) is kind:
-            METER.check_characters(len(a) + len(b))
+            size = len(a) + len(b)
+            if size > 255 or size > METER.characters:
+                METER.check_characters(size)
         return a + b
     joined = (kind is list or kind is tuple or kind is collections.deque) and type(b) is kind
     if joined or (kind in MAPPINGS and type(b) in MAPPINGS):
@@ -204,7 +207,7 @@ def sub(a: Any, b: Any) -> Any:
     kind = type(a)
     if kind is int or kind is float:
         value = a - b
-        if type(value) is float or (type(value) is int and value < _MOST and value > _LEAST):
+        if type(value) is float or (type(value) is int and value < _DIGIT and value > _MINUS_DIGIT):
             return value
         return checked(value)
     if kind in SETS or kind in MAPPINGS or kind in VIEWS or type(b) in VIEWS:
@@ -226,7 +229,7 @@ def _charge_fractions(a: Any, b: Any) -> None:
             METER.charge(8)
             for part in (value.numerator, value.denominator):
                 for factor in (other.numerator, other.denominator) if type(other) is Fraction else (other, part):
-                    if type(factor) is int and not (-BIG < factor < BIG and -BIG < part < BIG):
+                    if type(factor) is int and not (LEAST < factor < BIG and LEAST < part < BIG):
                         _charge_product(part, factor)
                         METER.charge((_words(part) * _words(factor)) >> 4)
 
@@ -248,9 +251,9 @@ def mul(a: Any, b: Any) -> Any:
     """``a * b``"""
     kind, other = type(a), type(b)
     if kind is int and other is int:
-        if a < _MOST and a > _LEAST and b < _MOST and b > _LEAST:
+        if a < _DIGIT and a > _MINUS_DIGIT and b < _DIGIT and b > _MINUS_DIGIT:
             return a * b
-        if not (-BIG < a < BIG and -BIG < b < BIG):
+        if not (LEAST < a < BIG and LEAST < b < BIG):
             _charge_product(a, b)
         return a * b
     if kind in _REPEATED:
@@ -268,16 +271,16 @@ def div(a: Any, b: Any) -> Any:
     """``a / b``"""
     if type(a) is Fraction or type(b) is Fraction:
         _charge_fractions(a, b)
-    elif type(a) is int and not -BIG < a < BIG:
+    elif type(a) is int and not LEAST < a < BIG:
         METER.charge(a.bit_length() >> 9)
     return checked(a / b)
 
 
 def _charge_division(a: Any, b: Any) -> None:
     if type(a) is int and type(b) is int:
-        if not -BIG < a < BIG and not -BIG < b < BIG:
+        if not LEAST < a < BIG and not LEAST < b < BIG:
             METER.charge((_words(b) * max(1, _words(a) - _words(b) + 1)) >> 6)
-        elif not -BIG < a < BIG:
+        elif not LEAST < a < BIG:
             METER.charge(a.bit_length() >> 9)
     elif type(a) is Fraction or type(b) is Fraction:
         _charge_fractions(a, b)
@@ -285,7 +288,7 @@ def _charge_division(a: Any, b: Any) -> None:
 
 def floordiv(a: Any, b: Any) -> Any:
     """``a // b``"""
-    if type(a) is int and type(b) is int and a < _MOST and a > _LEAST:
+    if type(a) is int and type(b) is int and a < _DIGIT and a > _MINUS_DIGIT:
         return a // b
     _charge_division(a, b)
     return checked(a // b)
@@ -294,7 +297,7 @@ def floordiv(a: Any, b: Any) -> Any:
 def mod(a: Any, b: Any) -> Any:
     """``a % b``"""
     kind = type(a)
-    if kind is int and type(b) is int and a < _MOST and a > _LEAST:
+    if kind is int and type(b) is int and a < _DIGIT and a > _MINUS_DIGIT:
         return a % b
     if kind is str:
         return percent(a, b)
@@ -340,16 +343,16 @@ def lshift(a: Any, b: Any) -> Any:
 
 def rshift(a: Any, b: Any) -> Any:
     """``a >> b``"""
-    if type(a) is int and not -BIG < a < BIG:
+    if type(a) is int and not LEAST < a < BIG:
         METER.charge(a.bit_length() >> 11)
-    if type(b) is int and not -BIG < b < BIG:
+    if type(b) is int and not LEAST < b < BIG:
         METER.charge(b.bit_length() >> 6)
     return a >> b
 
 
 def _charge_sign(value: Any) -> None:
     """Before ``-value`` and ``+value``: a counter makes another one, in Python."""
-    if type(value) is int and not -BIG < value < BIG:
+    if type(value) is int and not LEAST < value < BIG:
         METER.charge(value.bit_length() >> 11)
     elif type(value) is collections.Counter:
         METER.charge(MAKING[collections.Counter] + len(value))
@@ -369,7 +372,7 @@ def posited(value: Any) -> Any:
 
 def inverted(value: Any) -> Any:
     """``~value``"""
-    if type(value) is int and not -BIG < value < BIG:
+    if type(value) is int and not LEAST < value < BIG:
         METER.charge(value.bit_length() >> 11)
     return ~value
 
@@ -393,7 +396,7 @@ def _set_operation(operation: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
     for value in (a, b):
         if type(value) in CONTAINERS:
             cost += len(value)
-        elif type(value) is int and not -BIG < value < BIG:
+        elif type(value) is int and not LEAST < value < BIG:
             METER.charge(value.bit_length() >> 11)
     METER.check_items(cost)
     METER.charge(cost >> 2)
@@ -492,7 +495,7 @@ def _weigh_pair(a: Any, b: Any) -> None:
     """Charge for comparing ``a`` with ``b``."""
     kind, other = type(a), type(b)
     if kind in SCALARS:
-        if kind is int and other is int and not -BIG < a < BIG:
+        if kind is int and other is int and not LEAST < a < BIG:
             METER.charge(a.bit_length() >> 11)
         return
     if kind is str or kind is bytes:
@@ -515,7 +518,7 @@ def comparison(native: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def compare(a: Any, b: Any) -> Any:
         kind = type(a)
         if kind is int:
-            if type(b) is int and a < _MOST and a > _LEAST:
+            if type(b) is int and a < _DIGIT and a > _MINUS_DIGIT:
                 return native(a, b)
         elif kind is str and len(a) < 256:
             return native(a, b)
@@ -529,7 +532,7 @@ def operand(value: Any) -> Any:
     """An operand of a chain of comparisons: charged by its own size, since its neighbours are not known here."""
     kind = type(value)
     if kind in SCALARS:
-        if kind is int and not -BIG < value < BIG:
+        if kind is int and not LEAST < value < BIG:
             METER.charge(value.bit_length() >> 11)
     elif kind is str or kind is bytes:
         METER.charge(len(value) >> CHARS_PER_STEP_SHIFT)
@@ -552,7 +555,7 @@ def charge_search(needle: Any, items: Any) -> None:
         before = METER.left
         weigh(needle)
         METER.charge((before - METER.left) * (len(items) >> 2))
-    elif kind is int and not -BIG < needle < BIG:
+    elif kind is int and not LEAST < needle < BIG:
         METER.charge(len(items) * (needle.bit_length() >> 11))
     elif kind is Fraction:
         METER.charge(len(items))  # compared in Python
@@ -624,6 +627,9 @@ _NATIVE: frozenset[type] = (
 )
 
 
+_SIZED: frozenset[type] = frozenset({list, tuple, str, bytes, dict})
+
+
 def iterable(value: Any) -> Any:
     """Operand of ``for``, whose body counts each turn: the value itself, sets in their order.
 
@@ -637,6 +643,28 @@ def iterable(value: Any) -> Any:
     if type(kind) is GuestMeta:
         return iter(value)
     raise TypeError(f"'{class_name(kind)}' object is not iterable")
+
+
+def turns(value: Any) -> Any:
+    """Operand of a comprehension that runs to its end: its turns are charged at once, unless they may be many.
+
+    What the list of them may grow by in between is charged where it grows. Raises TypeError for what cannot be
+    iterated.
+    """
+    if type(value) in _SIZED:
+        count = len(value)
+        if count <= _FEW:
+            METER.left = left = METER.left - count
+            if left < 0:
+                METER.exhausted()
+            return value
+    elif type(value) is range and length(value) <= _FEW:
+        METER.charge(len(value))
+        return value
+    return counted(value)
+
+
+_FEW = 1000
 
 
 def consumed(value: Any) -> Any:
@@ -752,6 +780,9 @@ def getitem(container: Any, key: Any) -> Any:
     kind = type(container)
     if type(key) is int and (kind is list or kind is str or kind is tuple):
         return container[key]
+    if kind is dict:
+        check_key(key)
+        return container[key]
     if kind is list or kind is tuple or kind is str or kind is range or kind is bytes:
         if type(key) is slice and kind is not range:
             count = len(range(*key.indices(len(container))))
@@ -777,7 +808,7 @@ ITEM_GETTERS: dict[type, Callable[[Any, Any], Any]] = {}
 
 def item_key(key: Any) -> Any:
     """Index of an item that is stored or deleted: hashable within the budget, and no slice."""
-    if type(key) is int and key < _MOST and key > _LEAST:
+    if type(key) is int and key < _DIGIT and key > _MINUS_DIGIT:
         return key
     if type(key) is slice:
         METER.refuse("a slice object as the target of an assignment")
@@ -928,11 +959,34 @@ def printed(*values: Any, sep: Any = " ", end: Any = "\n", file: Any = None, flu
         if value is not None and type(value) is not str:
             raise TypeError(f"{name} must be None or a string, not {class_name(type(value))}")
     between = " " if sep is None else sep
+    end = "\n" if end is None else end
+    texts = _short_texts(values)
+    if texts is not None:
+        # What each part costs, but all written at once.
+        METER.left -= len(texts) + (max(0, len(texts) - 1) if between else 0)
+        METER.write(between.join(texts) + end)
+        return
     for index, value in enumerate(values):
         if index and between:
             METER.write(between)
         METER.write(to_str(value))
-    METER.write("\n" if end is None else end)
+    METER.write(end)
+
+
+def _short_texts(values: tuple[Any, ...]) -> list[str] | None:
+    """The values as text, if they are short strings and numbers: nothing of the program runs to show them."""
+    texts = []
+    for value in values:
+        kind = type(value)
+        if kind is int:
+            if value > _DIGIT or value < _MINUS_DIGIT:
+                return None
+            texts.append(repr(value))
+        elif kind is str and len(value) < 256:
+            texts.append(value)
+        else:
+            return None
+    return texts
 
 
 HOOKS: dict[str, Any] = {
@@ -976,6 +1030,7 @@ HOOKS: dict[str, Any] = {
     "_notin_": lacks,
     "_operand_": operand,
     "_getiter_": iterable,
+    "_turns_": turns,
     "_delegate_": delegated,
     "_star_": starred,
     "_doublestar_": double_starred,

@@ -15,7 +15,7 @@ from typing import Any
 from .attributes import READERS
 from .guards import take_all
 from .meter import METER
-from .values import BIG, register_text
+from .values import BIG, LEAST, register_text
 
 
 class Module:
@@ -110,7 +110,7 @@ def _perm(n: Any, k: Any = None) -> int:
 def _gcd(*values: Any) -> int:
     total = 1
     for value in values:
-        if type(value) is int and not -BIG < value < BIG:
+        if type(value) is int and not LEAST < value < BIG:
             METER.charge(_words(value) ** 2 >> 3)
         total += 1
     METER.charge(total)
@@ -124,7 +124,7 @@ def _lcm(*values: Any) -> int:
 
 
 def _isqrt(n: Any) -> int:
-    if type(n) is int and not -BIG < n < BIG:
+    if type(n) is int and not LEAST < n < BIG:
         METER.charge(_words(n) ** 2 >> 4)
     return math.isqrt(n)
 
@@ -163,7 +163,7 @@ def _of_numbers(name: str) -> Any:
 
     def function(*values: Any, **names: Any) -> Any:
         for value in values:
-            if type(value) is int and not -BIG < value < BIG:
+            if type(value) is int and not LEAST < value < BIG:
                 METER.charge(value.bit_length() >> 10)
         return native(*values, **names)
 

@@ -22,6 +22,7 @@ from RestrictedPython.transformer import INSPECT_ATTRIBUTES, RestrictingNodeTran
 from .bounds import (
     BUILTINS,
     COUNT_BITS,
+    SMALL_BITS,
     bound_names,
     combined,
     known_in_comprehension,
@@ -30,15 +31,14 @@ from .bounds import (
     native_iterable,
 )
 from .guards import SPECIAL_METHODS
-from .meter import PROGRAM
-from .scope import WITHHELD_NAMES
+from .meter import METER, PROGRAM
+from .scope import CONSTRUCTORS, WITHHELD_NAMES
 
 _MAX_NODES = 20_000
 _MAX_DEPTH = 200
 _MAX_BLOCKS = 18
 _MAX_FINALLY = 4
 _MAX_COMPREHENSIONS = 8
-_SMALL_BITS = 1024
 
 
 class Rejected(Exception):
@@ -87,6 +87,8 @@ _INERT: frozenset[type] = frozenset(
 )
 _LOAD = ast.Load()
 _BODY = frozenset({"body"})
+_HASH_BITS = 61  # integers of fewer bits do not collide, see HASH_MODULUS
+_TRUSTED = BUILTINS | CONSTRUCTORS.keys()
 # Longer programs are compiled without what is known of their numbers: finding it out takes its time.
 _MOST_STUDIED = 4000
 
@@ -105,7 +107,7 @@ def _literal_bits(node: ast.expr) -> int | None:
         if left is None or right is None:
             return None
         bits = left + right if type(node.op) is ast.Mult else max(left, right) + 1
-        return bits if bits <= _SMALL_BITS else None
+        return bits if bits <= SMALL_BITS else None
     return None
 
 
@@ -152,7 +154,7 @@ class GuestPolicy(RestrictingNodeTransformer):
     @property
     def mistaken(self) -> bool:
         """Whether a name that was taken for a built-in function is one of the program's own."""
-        return self._assume and not BUILTINS.isdisjoint(self._stored)
+        return self._assume and not _TRUSTED.isdisjoint(self._stored)
 
     # -- traversal: caps first, and no time spent on nodes that say nothing
 
@@ -231,7 +233,7 @@ class GuestPolicy(RestrictingNodeTransformer):
 
     def _combined(self, op: ast.operator, left: Any, right: Any) -> int | None:
         """Bits of an operation on nodes that have been visited; None if it needs its guard."""
-        left_bits = self._bits(left)
+        left_bits = self._bits(left) if self._assume else None
         right_bits = None if left_bits is None else self._bits(right)
         return None if left_bits is None or right_bits is None else combined(op, left_bits, right_bits, right)
 
@@ -291,7 +293,7 @@ class GuestPolicy(RestrictingNodeTransformer):
         declared: list[ast.stmt] = [ast.Global(names, lineno=1, col_offset=0)] if names else []
         arguments = ast.arguments([], [], None, [], [], None, [])
         wrapper = ast.FunctionDef(_WRAPPER, arguments, [*declared, *tree.body], [], None, None, lineno=1, col_offset=0)
-        wrapper.type_params = []  # a field from Python 3.12 on
+        wrapper.type_params = []  # type: ignore[attr-defined]  # a field from Python 3.12 on
         code = compile(ast.Module([wrapper], []), PROGRAM, "exec", dont_inherit=True)
         (inner,) = (constant for constant in code.co_consts if isinstance(constant, CodeType))
         return _unwrapped(inner) if self._lambdas else inner
@@ -382,9 +384,14 @@ class GuestPolicy(RestrictingNodeTransformer):
     def _item_key(self, key: ast.expr) -> ast.expr:
         return key if self._plain_key(key) else self._call("_itemkey_", [key], key)
 
+    def _small_number(self, node: ast.expr) -> bool:
+        """Whether a node that has been visited is known to be a number that is its own hash, or a float."""
+        bits = self._bits(node) if self._assume else None
+        return bits is not None and bits < _HASH_BITS
+
     def _plain_key(self, key: ast.expr) -> bool:
-        """Whether a key needs no check: a short literal."""
-        return (
+        """Whether a key needs no check: a short literal, or a number that is known to be small."""
+        return self._small_number(key) or (
             type(key) is ast.Constant
             and type(key.value) in (str, int, float, bool)
             and (type(key.value) is not int or key.value.bit_length() < 61)
@@ -426,8 +433,12 @@ class GuestPolicy(RestrictingNodeTransformer):
                 keyword.value = self._call("_doublestar_", [keyword.value], node)
             else:
                 self.check_name(node, keyword.arg)
-        if self._assume and type(node.func) is ast.Name and node.func.id in ("len", "ord"):
-            node.bits = COUNT_BITS  # type: ignore[attr-defined]
+        if self._assume and type(node.func) is ast.Name:
+            name = node.func.id
+            if name in ("len", "ord"):
+                node.bits = COUNT_BITS  # type: ignore[attr-defined]
+            elif name in CONSTRUCTORS:
+                node.func.id = CONSTRUCTORS[name]
         return node
 
     # -- operators
@@ -450,7 +461,7 @@ class GuestPolicy(RestrictingNodeTransformer):
         if _literal_bits(node) is not None:
             return node
         node.operand = self.visit(node.operand)
-        bits = self._bits(node.operand)
+        bits = self._bits(node.operand) if self._assume else None
         if bits is not None and type(node.op) is not ast.Not:
             node.bits = bits + 1  # type: ignore[attr-defined]
             return node
@@ -619,7 +630,8 @@ class GuestPolicy(RestrictingNodeTransformer):
         node.body.insert(0, self._statement("_step_", node))
         return node
 
-    def _comprehension(self, node: Any) -> Any:
+    def _comprehension(self, node: Any, key: str = "") -> Any:
+        """A comprehension; ``key`` is the field that makes a key, if one does."""
         self._comprehensions += 1
         if self._comprehensions > _MAX_COMPREHENSIONS:
             raise Rejected("limit", "source", f"line {node.lineno}: comprehensions nested too deeply")
@@ -627,14 +639,16 @@ class GuestPolicy(RestrictingNodeTransformer):
         inside = known_in_comprehension(node.generators, outside) if self._assume else outside
         self._known = inside
         for field in node._fields[:-1]:
-            setattr(node, field, self.visit(getattr(node, field)))
+            content = self.visit(getattr(node, field))
+            setattr(node, field, self._checked_key(content) if field == key else content)
+        lazy = type(node) is ast.GeneratorExp
         for index, generator in enumerate(node.generators):
-            self._generator(generator, inside if index else outside)
+            self._generator(generator, inside if index else outside, lazy)
         self._known = outside
         self._comprehensions -= 1
         return node
 
-    def _generator(self, node: ast.comprehension, known: dict[str, int]) -> None:
+    def _generator(self, node: ast.comprehension, known: dict[str, int], lazy: bool) -> None:
         """One ``for`` of a comprehension, its iterable evaluated where ``known`` are the known names."""
         self._nodes += 1
         if node.is_async:
@@ -645,21 +659,20 @@ class GuestPolicy(RestrictingNodeTransformer):
         node.iter = self.visit(node.iter)
         self._known = inside
         self._visit_list(node.ifs)
-        self._iterated(node, native)
-        node.ifs.insert(0, self._call("_step_", [], node.iter))
+        if lazy or type(node.target) is ast.Tuple:
+            self._iterated(node, native)
+            node.ifs.insert(0, self._call("_step_", [], node.iter))
+        else:
+            node.iter = self._call("_turns_", [node.iter], node.iter)
 
     def visit_ListComp(self, node: ast.ListComp) -> Any:
         return self._comprehension(node)
 
     def visit_SetComp(self, node: ast.SetComp) -> Any:
-        self._comprehension(node)
-        node.elt = self._checked_key(node.elt)
-        return node
+        return self._comprehension(node, key="elt")
 
     def visit_DictComp(self, node: ast.DictComp) -> Any:
-        self._comprehension(node)
-        node.key = self._checked_key(node.key)
-        return node
+        return self._comprehension(node, key="key")
 
     def visit_GeneratorExp(self, node: ast.GeneratorExp) -> Any:
         self.plain = False
@@ -833,7 +846,7 @@ def _parse(source: str) -> ast.Module:
         raise Rejected("limit", "source", "nested too deeply for the parser") from None
 
 
-# Operators without powers, brackets and short numbers: nothing to judge in it, and no value of over _SMALL_BITS bits.
+# Operators without powers, brackets and short numbers: nothing to judge in it, and no value of over SMALL_BITS bits.
 _ARITHMETIC = re.compile(r"(?! )(?!.*\*\*)[-+*/%().0-9 ]{1,100}")
 
 
@@ -865,7 +878,7 @@ def compile_program(
         return arithmetic
     tree = _parse(source)
     try:
-        studied = fresh and len(source) <= _MOST_STUDIED and ":=" not in source
+        studied = fresh and len(source) <= _MOST_STUDIED and ":=" not in source and METER.integer_bits >= SMALL_BITS
         policy = GuestPolicy(echo, own, _bound_from_elsewhere(source, tree) if studied else None)
         tree = policy.visit(tree)
         if policy.mistaken:

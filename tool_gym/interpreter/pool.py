@@ -45,11 +45,14 @@ from .wire import (
 
 _log = logging.getLogger("tool_gym.interpreter")
 
-_WINDOW = 128  # calls that a worker holds at most: enough to work through while the host is busy elsewhere
+_WINDOW = 256  # calls that a worker holds at most: enough to work through while the host is busy elsewhere
 _FRAME = 64  # calls in one request
 _SHORT_STEPS = 2000  # some 0.2 ms: a program that needs more is run again where it holds up no other
-_CROWD = 16  # calls in the workers' hands from which on results are gathered a little before they are looked at
-_GATHER = 0.0003  # seconds: less than workers take for what they hold
+# Results are gathered a little before they are looked at: so long for each call in the workers' hands, less than two
+# workers take for one whose code they know.
+_GATHER = 3e-6
+_LONGEST_GATHER = 0.001
+_CROWD = 16  # calls in the workers' hands from which on
 _START_SECONDS = 30.0  # until a new worker must have said hello
 _PATIENCE = 4.0  # wall budgets that a call may take on a machine that gives its worker no processor time
 _SLOW_PATIENCE = 40.0  # and where its worker is of low priority, so that it gets little
@@ -592,12 +595,12 @@ class InterpreterPool:
             return
         self._pumping = True
         selector = self._selector
-        crowded = longest > 0.0 and sum(len(worker.calls) for worker in self._workers.values()) >= _CROWD
+        held = sum(len(worker.calls) for worker in self._workers.values()) if longest else 0
         self._changed.release()
         try:
-            if crowded:
+            if held >= _CROWD:
                 # Each look costs as much as a few results, and takes the processor from a worker.
-                time.sleep(_GATHER)
+                time.sleep(min(held * _GATHER, _LONGEST_GATHER))
             events = selector.select(min(longest, self._next_deadline()) if longest else 0.0)
         finally:
             self._changed.acquire()

@@ -52,7 +52,6 @@ def _combined(flags: int, added: int, removed: int) -> int:
     return (flags | added) & ~removed
 
 
-
 class _Run:
     """State of one match under way: the text, the groups, and the counters of its loops."""
 
@@ -136,7 +135,14 @@ def _one_of(items: Any, flags: int) -> _Test:
 
 
 # Letters whose small one has another capital: the only ones (Unicode 14 to 15.1) that str.upper does not find.
-_CAPITALS = {"i": "\u0130", "\u03b8": "\u03f4", "\u00df": "\u1e9e", "\u03c9": "\u2126", "k": "\u212a", "\u00e5": "\u212b"}
+_CAPITALS = {
+    "i": "\u0130",
+    "\u03b8": "\u03f4",
+    "\u00df": "\u1e9e",
+    "\u03c9": "\u2126",
+    "k": "\u212a",
+    "\u00e5": "\u212b",
+}
 
 
 def _lowered(flags: int) -> Callable[[str], str]:

@@ -28,8 +28,8 @@ from .attributes import (
 from .guards import (
     EXCEPTION_BASES,
     HOOKS,
-    MAKING,
     ITEM_GETTERS,
+    MAKING,
     STANDINS,
     UNBOUND,
     Standin,
@@ -50,6 +50,7 @@ from .meter import ITEMS_PER_STEP_SHIFT, METER
 from .modules import MODULES, Module, import_from, import_module
 from .values import (
     BIG,
+    LEAST,
     MAPPINGS,
     SEQUENCES,
     SETS,
@@ -204,7 +205,7 @@ def _fraction(numerator: Any = 0, denominator: Any = None) -> fractions.Fraction
         if type(value) is str:
             METER.charge(len(value))
             _check_fraction_text(value)
-        elif type(value) is int and not -BIG < value < BIG:
+        elif type(value) is int and not LEAST < value < BIG:
             METER.charge((value.bit_length() >> 6) ** 2 >> 4)
     return checked(fractions.Fraction(numerator, denominator))  # type: ignore[no-any-return]
 
@@ -244,7 +245,7 @@ def _ordereddict(source: Any = (), /, **names: Any) -> Any:
 
 def _deque(items: Any = (), maxlen: Any = None) -> Any:
     METER.charge(MAKING[collections.deque])
-    result: collections.deque[Any] = collections.deque((), maxlen)
+    result: collections.deque[Any] = collections.deque(maxlen=maxlen)
     result.extend(take_all(items))
     return result
 
@@ -258,7 +259,9 @@ def _standin_name(kind: Any) -> str:
 
 
 register_text(Standin, lambda standin: f"<class '{_standin_name(standin)}'>")
-register_text(Union, lambda union: " | ".join(map(_standin_name, union.kinds)))
+register_text(
+    Union, lambda union: " | ".join("None" if kind is type(None) else _standin_name(kind) for kind in union.kinds)
+)
 
 
 def _standin(real: type, construct: Any, methods: dict[str, Any] | None = None) -> Standin:
@@ -375,7 +378,7 @@ def _sum_numbers(values: Iterator[Any], start: Any) -> tuple[Any, Any]:
         METER.left -= 1
         if METER.left < 0:
             METER.exhausted()
-        if type(value) is not float and (type(value) is not int or not -BIG < value < BIG):
+        if type(value) is not float and (type(value) is not int or not LEAST < value < BIG):
             return sum(plain, start), itertools.chain((value,), values)
         plain.append(value)
     return checked(sum(plain, start)), ()
@@ -386,7 +389,7 @@ def _plain_numbers(values: Any) -> bool:
     if type(values) is not list and type(values) is not tuple:
         return False
     kinds = set(map(type, values))
-    return kinds <= {int, float, bool} and (not values or (min(values) > -BIG and max(values) < BIG))
+    return kinds <= {int, float, bool} and (not values or (min(values) > LEAST and max(values) < BIG))
 
 
 def _extreme(native: Any, values: tuple[Any, ...], key: Any, default: Any) -> Any:
@@ -402,6 +405,8 @@ def _extreme(native: Any, values: tuple[Any, ...], key: Any, default: Any) -> An
     else:
         items = list(values)
     METER.charge(1)
+    if key is None and default is _MISSING and type(items) is list and {int, float}.issuperset(map(type, items)):
+        return native(items)
     options: dict[str, Any] = {} if default is _MISSING else {"default": default}
     if key is not None:
         options["key"] = key
@@ -500,7 +505,9 @@ def counted_back(items: Iterator[Any]) -> Iterator[Any]:
     yield from items
 
 
-_REVERSIBLE: frozenset[type] = SEQUENCES | (MAPPINGS - {collections.Counter}) | VIEWS | {str, bytes, collections.Counter}
+_REVERSIBLE: frozenset[type] = (
+    SEQUENCES | (MAPPINGS - {collections.Counter}) | VIEWS | {str, bytes, collections.Counter}
+)
 
 
 def _reversed(values: Any) -> Any:
@@ -547,7 +554,7 @@ def _round(number: Any, ndigits: Any = None) -> Any:
         return checked(round(number))
     if type(ndigits) is int and (type(number) is int or type(number) is fractions.Fraction):
         METER.check_bits(abs(ndigits) * 4)
-        if type(number) is int and not -BIG < number < BIG:
+        if type(number) is int and not LEAST < number < BIG:
             METER.charge((number.bit_length() >> 6) ** 2 >> 6)
     return checked(round(number, ndigits))
 
@@ -724,8 +731,14 @@ for _name, _generators in {
     for _function in _generators:
         _function.__name__ = _name
 
+CONSTRUCTORS: dict[str, str] = {
+    name: f"_{name}_" for name in ("bool", "dict", "float", "int", "list", "range", "set", "str", "tuple")
+}
+"""Built-in types that programs call most, and the hooks that do what calling their stand-ins does."""
+
 BUILTINS: dict[str, Any] = {
     **HOOKS,
+    **{hook: TYPES[name].construct for name, hook in CONSTRUCTORS.items()},
     **FUNCTIONS,
     **TYPES,
     **_DECORATORS,
@@ -735,7 +748,6 @@ BUILTINS: dict[str, Any] = {
     "Ellipsis": Ellipsis,
     "_getattr_": read_attribute,
     "_slice_": slice,
-    "_set_": _set,
     "_import_": import_module,
     "_import_from_": import_from,
     "__build_class__": builtins.__build_class__,

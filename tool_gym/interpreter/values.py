@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import fractions
 import operator
+import re
 import string
 import sys
 import types
@@ -23,6 +24,7 @@ HASH_MODULUS = (1 << 61) - 1
 """CPython hashes an integer modulo this prime: programs can make as many collisions as they like."""
 BIG = 1 << 1024
 """Integers below this in magnitude are not charged for."""
+LEAST = -BIG
 _LONG = 512
 _DEPTH = 500
 
@@ -75,7 +77,7 @@ def weigh(value: object) -> None:
             elif kind is str or kind is bytes:
                 METER.charge(len(item) >> CHARS_PER_STEP_SHIFT)  # type: ignore[arg-type]
             elif kind is int:
-                if not -BIG < item < BIG:  # type: ignore[operator]
+                if not LEAST < item < BIG:  # type: ignore[operator]
                     METER.charge(item.bit_length() >> 11)  # type: ignore[attr-defined]
             elif kind is fractions.Fraction:
                 # Compared by cross-multiplication.
@@ -144,7 +146,7 @@ def _walk_key(key: object) -> bool:
 
 def _collide(key: object) -> None:
     """Charge for a key whose hash other keys may share: as many steps as there are keys of that hash so far."""
-    if type(key) is int and not -BIG < key < BIG:
+    if type(key) is int and not LEAST < key < BIG:
         METER.charge(key.bit_length() >> 9)
     tokens = METER.big_keys.setdefault(hash(key), set())
     tokens.add(_token(key))
@@ -308,7 +310,7 @@ def _bytes(value: bytes) -> str:
 
 
 def _integer(value: int) -> str:
-    if not -BIG < value < BIG:
+    if not LEAST < value < BIG:
         METER.charge(value.bit_length() >> 4)
     return int.__repr__(value)
 
@@ -420,7 +422,7 @@ def _opaque(value: Any) -> str:
 def to_repr(value: Any) -> str:
     """``repr(value)`` as programs see it."""
     kind = type(value)
-    if kind is int and -BIG < value < BIG:
+    if kind is int and LEAST < value < BIG:
         return repr(value)
     return _Renderer().text(value)
 
@@ -430,7 +432,7 @@ def to_str(value: Any) -> str:
     kind = type(value)
     if kind is str:
         return value  # type: ignore[no-any-return]
-    if kind is int and -BIG < value < BIG:
+    if kind is int and LEAST < value < BIG:
         return repr(value)
     if kind is fractions.Fraction:
         return to_repr(value.numerator) + ("" if value.denominator == 1 else f"/{to_repr(value.denominator)}")
@@ -472,8 +474,13 @@ def error_text(error: BaseException) -> str:
 # ------------------------------------------------------------------ formats
 
 
+_EVERYDAY_FORMAT = re.compile(r"[<>^]?[+, ]?0?[0-9]{0,2}(\.[0-9])?[%a-zA-Z]?")
+
+
 def _check_digits(spec: str) -> None:
     """End the call if a number in a format asks for more than a string may hold, else charge for it."""
+    if METER.characters > 255 and _EVERYDAY_FORMAT.fullmatch(spec):
+        return
     number = 0
     for character in spec:
         if character.isdigit():
@@ -492,7 +499,7 @@ _FORMATTED: frozenset[type] = frozenset({int, float, bool, complex, str})
 def to_format(value: Any, conversion: int = -1, spec: str = "") -> str:
     """One replacement field: ``format(value, spec)`` after ``!s`` (115), ``!r`` (114), ``!a`` (97) or none (-1)."""
     kind = type(value)
-    if kind is int and spec == "" and -BIG < value < BIG:
+    if kind is int and spec == "" and LEAST < value < BIG:
         return repr(value)
     if conversion == 114:
         value = to_repr(value)
@@ -514,7 +521,7 @@ def to_format(value: Any, conversion: int = -1, spec: str = "") -> str:
     _check_digits(spec)
     if kind is str:
         METER.check_characters(len(value))
-    elif kind is int and not -BIG < value < BIG:
+    elif kind is int and not LEAST < value < BIG:
         METER.charge(value.bit_length() >> 4)
     METER.charge(1)
     return format(value, spec)
@@ -538,12 +545,18 @@ def _percent_number(text: str, at: int, take: Callable[[], Any]) -> tuple[str, i
         number = take()
         if type(number) is not int:
             raise TypeError("* wants int")
-        digits = str(number) if -BIG < number < BIG else "9" * 12
+        digits = str(number) if LEAST < number < BIG else "9" * 12
         return digits, at + 1
     end = at
     while end < len(text) and text[end] in "0123456789":
         end += 1
     return text[at:end], end
+
+
+def _subscripted(value: Any) -> bool:
+    """Whether ``%`` takes a lone argument for a mapping, which need not be used up."""
+    kind = type(value)
+    return kind in (list, bytes, range) or (type(kind) is GuestMeta and special(value, "__getitem__") is not None)
 
 
 def percent(text: str, arguments: Any) -> str:
@@ -578,7 +591,7 @@ def percent(text: str, arguments: Any) -> str:
             METER.too_big(f"a string of more than {METER.characters} characters")
     if mapping is None and not (type(arguments) is not tuple and taken == 1):
         leftover = next(values, parts)
-        if leftover is not parts and (type(arguments) is tuple or type(arguments) not in CONTAINERS):
+        if leftover is not parts and not _subscripted(arguments):
             raise TypeError("not all arguments converted during string formatting")
     METER.check_characters(size)
     return "".join(parts)
@@ -618,7 +631,7 @@ def _percent_field(text: str, at: int, mapping: Any, take: Callable[[], Any]) ->
         value = take()
     if kind in "rsa":
         value, kind = {"r": to_repr, "s": to_str, "a": to_ascii}[kind](value), "s"
-    elif type(value) is int and not -BIG < value < BIG:
+    elif type(value) is int and not LEAST < value < BIG:
         METER.charge(value.bit_length() >> 4)
     elif type(value) is fractions.Fraction or type(type(value)) is GuestMeta:
         value = _converted(value, kind)
@@ -637,7 +650,7 @@ def _converted(value: Any, kind: str) -> int | float:
     if wanted == "__float__":
         return float(value)
     number = int(value) if wanted == "__int__" else operator.index(value)
-    if not -BIG < number < BIG:
+    if not LEAST < number < BIG:
         METER.charge(number.bit_length() >> 4)
     return number
 

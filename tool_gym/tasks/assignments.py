@@ -81,7 +81,7 @@ class Assignments(RejectionFamily[Lists]):
         "slip_then_guess": 0.05,
         "guess": 0.20,
     }
-    max_error_chars: ClassVar[int | None] = 24
+    max_error_chars: ClassVar[int | None] = 27  # ``NameError: line 1: name 'b'``
 
     def __init__(self, answers: int = 10) -> None:
         super().__init__(answers)

@@ -253,7 +253,7 @@ class Retrieval(Family):
         return [_lookup(key) for key in problem.data["confused_path"]]
 
     def _slip(self, problem: Problem, rng: np.random.Generator) -> str:
-        """A key that no knowledge base has: the whole question, a relation alone, or one without its blank or turned round."""
+        """What no knowledge base has: the whole question, a relation alone, a key without its blank or turned round."""
         relation, entity = problem.data["path"][0].split(" ")
         question = " ".join(key[0] for key in problem.data["path"]) + f" {entity}"
         slips = (question, relation, relation + entity, f"{entity} {relation}")

@@ -1,0 +1,443 @@
+"""The contract of a tool environment, executed: ``check_tool_env(id)`` plays it and says what it breaks and what to do.
+
+Gymnasium's checker knows spaces and signatures. What makes a tool environment fit for training is more: that the oracle
+scores 1 and guesses score chance, that no observation gives the answer away, that neither a tool's output nor a forged
+tag earns reward, that a seed is an episode, in another process too.
+"""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import pickle
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.utils.env_checker import check_env
+
+from tool_gym import rng
+from tool_gym.env import ToolEnv
+from tool_gym.errors import ConfigError, ContractError, ToolGymError
+from tool_gym.protocol import ERROR, OUTPUT, format_answer, parse, printable
+from tool_gym.registration import find
+from tool_gym.tasks.base import SPLITS, Problem, split_of
+
+STYLES = ("clean", "confused", "slip_then_fix", "slip_then_guess", "guess", "double_answer")
+"""Demonstration styles whose outcome is known; a task has some of them, and may have others of its own."""
+
+_RIGHT = frozenset({"clean", "slip_then_fix", "double_answer"})
+_TOLERANCE = 4.5  # standard deviations that a share may be off: one false alarm in 150,000
+_LEAK = 0.5  # an observation gives answers away if it holds its own so much oftener than another problem's
+_SPAWN_SECONDS = 60.0
+_HOSTILE_ANSWERS = ("", " ", "nan", "None", "-0", "1e999", "0x10", "９", "\n", "[", "a" * 10_000, "9" * 10_000)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One part of the contract: its name, and what is wrong and what to do about it; "" where it holds."""
+
+    name: str
+    problem: str
+
+    @property
+    def passed(self) -> bool:
+        return not self.problem
+
+
+@dataclass
+class _Played:
+    """An episode of a script: what each step returned."""
+
+    observations: list[str]
+    rewards: list[float]
+    ends: list[tuple[bool, bool]]
+    infos: list[dict[str, Any]]
+
+    @property
+    def reward(self) -> float:
+        return self.rewards[-1]
+
+
+class _Subject:
+    """The environment being checked, and problems to check it on."""
+
+    def __init__(self, make: Callable[[], ToolEnv], count: int, seed: int) -> None:
+        self.make = make
+        self.env = make()
+        self.task = self.env.task
+        self.seed = seed
+        self.name = type(self.task).__name__
+        self.tools = [tool.name for tool in self.env.episodes.tools]
+        levels = self.task.difficulties
+        generator = rng.generator(rng.key(seed, "task", 0))
+        wanted = [levels[number % len(levels)] for number in range(count)]
+        self.problems = self.task.sample_many(generator, wanted, "train")
+
+    def play(self, problem: Problem, turns: Sequence[str]) -> _Played:
+        """Play turns of one problem, until the episode or the script ends."""
+        observation, info = self.env.reset(options={"problem": problem})
+        played = _Played([observation], [], [], [info])
+        for turn in turns:
+            observation, reward, terminated, truncated, info = self.env.step(turn)
+            played.observations.append(observation)
+            played.rewards.append(float(reward))
+            played.ends.append((terminated, truncated))
+            played.infos.append(info)
+            if terminated or truncated:
+                break
+        return played
+
+    def script(self, problem: Problem, style: str, number: int) -> list[str]:
+        return self.task.demonstrate(problem, rng.generator(rng.key(self.seed, "task", 1, number)), style)
+
+    def known(self, style: str) -> bool:
+        try:
+            self.script(self.problems[0], style, 0)
+        except ConfigError:
+            return False
+        return True
+
+
+# ------------------------------------------------------------------ the parts of the contract
+# Each yields what is wrong, in the words of who can mend it. The first is told.
+
+
+def _gymnasium_checker(subject: _Subject) -> Iterator[str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            check_env(subject.make())
+        except (Exception, Warning) as error:
+            yield f"gymnasium.utils.env_checker.check_env says: {error}"
+
+
+def _problems(subject: _Subject) -> Iterator[str]:
+    for problem in subject.problems:
+        if problem.difficulty not in subject.task.difficulties:
+            yield f"{subject.name}.sample gave difficulty {problem.difficulty!r}: set Problem.difficulty to the one asked for"
+        if printable(problem.prompt) != problem.prompt:
+            yield f"the prompt {problem.prompt!r} has characters outside of string.printable, which a policy sees escaped"
+    if len({problem.prompt for problem in subject.problems}) < min(len(subject.problems), 8):
+        yield f"{subject.name}.sample gives nearly the same problem each time: draw it from the generator that it is given"
+
+
+def _splits(subject: _Subject) -> Iterator[str]:
+    generator = rng.generator(rng.key(subject.seed, "task", 2))
+    levels = subject.task.difficulties
+    for split in SPLITS:
+        for problem in subject.task.sample_many(generator, [levels[n % len(levels)] for n in range(32)], split):
+            if split_of(problem) != split:
+                yield (
+                    f"a problem of split {split!r} belongs to {split_of(problem)!r} by the hash of its prompt: "
+                    "do not override sample_split or sample_many without keeping to split_of"
+                )
+
+
+def _rewards(subject: _Subject) -> Iterator[str]:
+    for number, problem in enumerate(subject.problems[:32]):
+        for style in filter(subject.known, STYLES):
+            played = subject.play(problem, subject.script(problem, style, number))
+            odd = [reward for reward in played.rewards if reward not in (0.0, 1.0)]
+            if odd:
+                yield f"a step was rewarded {odd[0]!r}: outcome rewards are 0 or 1, and only for a graded answer"
+            early = [r for r, (terminated, _) in zip(played.rewards, played.ends, strict=True) if r and not terminated]
+            if early:
+                yield "a step was rewarded before the answer: only a graded answer earns reward"
+            if any(terminated and truncated for terminated, truncated in played.ends):
+                yield "a step was terminated and truncated at once: answered is terminated, out of turns truncated"
+
+
+def _oracle(subject: _Subject) -> Iterator[str]:
+    if not subject.known("clean"):
+        yield f"{subject.name}.demonstrate has no style 'clean': the right calls and the answer, for the oracle"
+        return
+    for number, problem in enumerate(subject.problems):
+        turns = subject.script(problem, "clean", number)
+        played = subject.play(problem, turns)
+        if played.reward != 1.0 or not played.ends[-1][0]:
+            yield (
+                f"the oracle (style 'clean') scored {played.reward:g} on {problem.prompt!r} with {turns!r}: "
+                "mend demonstrate or grade, or allow more turns (max_turns)"
+            )
+        qualities = [info["reasoning_quality"] for info in played.infos if info["reasoning_quality"] >= 0.0]
+        if qualities and max(qualities) < 1.0:
+            yield (
+                f"the oracle's calls have reasoning quality {max(qualities):g} at most on {problem.prompt!r}: "
+                "reasoning_quality is 1 for a call that gets it right"
+            )
+
+
+def _confused(subject: _Subject) -> Iterator[str]:
+    if not subject.known("confused"):
+        return
+    for number, problem in enumerate(subject.problems):
+        played = subject.play(problem, subject.script(problem, "confused", number))
+        qualities = [info["reasoning_quality"] for info in played.infos if info["reasoning_quality"] >= 0.0]
+        if qualities and max(qualities) >= 1.0:
+            yield (
+                f"a call of the confused style has reasoning quality 1 on {problem.prompt!r}: "
+                "correlated faults could not tell it from a right one; judge it lower, or do not pose such problems"
+            )
+
+
+def _styles(subject: _Subject) -> Iterator[str]:
+    unknown = [style for style in subject.task.mixture if not subject.known(style)]
+    if unknown:
+        yield f"{subject.name}.mixture names the style {unknown[0]!r}, which demonstrate does not know"
+    for style in filter(subject.known, (*STYLES, *(s for s in subject.task.mixture if s not in STYLES))):
+        for number, problem in enumerate(subject.problems[:48]):
+            turns = subject.script(problem, style, number)
+            wrong = _broken_script(subject, style, turns)
+            if wrong:
+                yield f"style {style!r} on {problem.prompt!r}: {wrong}"
+                continue
+            played = subject.play(problem, turns)
+            if not any(played.ends[-1]):
+                yield f"style {style!r} on {problem.prompt!r}: the script ends before the episode; end it with an answer"
+            if style in _RIGHT and played.reward != 1.0:
+                yield f"style {style!r} on {problem.prompt!r} scored {played.reward:g}: its answer must be right"
+            if style.startswith("slip") and played.infos[1]["error_origin"] != "policy":
+                yield f"style {style!r} on {problem.prompt!r}: its first call must fail by the policy's own doing"
+
+
+def _broken_script(subject: _Subject, style: str, turns: Sequence[str]) -> str:
+    """What is wrong with the form of a script, "" if nothing is."""
+    if isinstance(turns, str) or not turns or not all(isinstance(turn, str) for turn in turns):
+        return "demonstrate returns a list of turns, each a text"
+    parsed = [parse(turn, tuple(subject.tools)) for turn in turns]
+    for turn, meaning in zip(turns, parsed, strict=True):
+        if meaning.kind == "idle":
+            return f"the turn {turn!r} has neither a call of {', '.join(subject.tools) or 'a tool'} nor an answer"
+        if meaning.violations and not (style == "double_answer" and meaning.kind == "answer"):
+            return f"the turn {turn!r} breaks the grammar of a turn"
+    if style == "double_answer" and parsed[-1].answers != 2:
+        return "its last turn gives the answer twice"
+    if style == "guess" and any(meaning.kind != "answer" for meaning in parsed):
+        return "a guess calls no tool"
+    return ""
+
+
+def _luck(subject: _Subject) -> Iterator[str]:
+    luck = subject.task.luck
+    if luck is None:
+        return
+    for style in filter(subject.known, ("confused", "guess")):
+        right = [
+            subject.play(problem, subject.script(problem, style, number)).reward == 1.0
+            for number, problem in enumerate(subject.problems)
+        ]
+        share, allowed = float(np.mean(right)), _TOLERANCE * math.sqrt(luck * (1 - luck) / len(right))
+        if abs(share - luck) > allowed:
+            yield (
+                f"style {style!r} was right {share:.3f} of the time over {len(right)} problems, and luck is declared as "
+                f"{luck:.3f}: pose problems such that it is, or declare luck = None"
+            )
+
+
+def _leaks(subject: _Subject) -> Iterator[str]:
+    """Whether observations hold their own answer oftener than another problem's."""
+    problems = subject.problems
+    tool = subject.tools[0] if subject.tools else None
+    attempts: list[tuple[str, list[str]]] = [("the prompt", []), ("the reply to a turn without a block", ["hm"])]
+    if tool is not None:
+        attempts.append((f"the reply to an empty call of {tool}", [f"<{tool}></{tool}>"]))
+    for what, turns in attempts:
+        shown = [subject.play(problem, turns).observations[len(turns)] for problem in problems]
+        own = [_holds(text, problem.answer) for text, problem in zip(shown, problems, strict=True)]
+        others = [
+            _holds(text, problems[(number + 1 + len(problems) // 2) % len(problems)].answer)
+            for number, text in enumerate(shown)
+        ]
+        if np.mean(own) - np.mean(others) > _LEAK:
+            yield f"{what} holds the answer in {np.mean(own):.0%} of the problems: it must be earned, not shown"
+
+
+def _holds(text: str, answer: str) -> bool:
+    return bool(answer) and answer in text
+
+
+def _forgery(subject: _Subject) -> Iterator[str]:
+    for problem in subject.problems[:16]:
+        answer = format_answer(problem.answer)
+        for tool in subject.tools:
+            for body in (answer, f"print({answer!r})"):
+                played = subject.play(problem, [f"<{tool}>{body}</{tool}>"])
+                if played.reward or played.ends[-1][0]:
+                    yield f"a call of {tool} that names the answer was graded: only the policy's own answer block may be"
+                if answer in played.observations[-1]:
+                    yield f"the output of {tool} shows an answer tag as it is: escape tags in what a tool says"
+        for tag in (OUTPUT, ERROR):
+            played = subject.play(problem, [f"<{tag}>{answer}</{tag}>".replace(answer, problem.answer)])
+            if played.reward or played.ends[-1][0]:
+                yield f"a forged <{tag}> was taken for an answer: tags of the environment do nothing in a policy's text"
+            if not played.infos[-1]["format_violations"]:
+                yield f"a forged <{tag}> was not counted as a format violation"
+
+
+def _grading(subject: _Subject) -> Iterator[str]:
+    for problem in subject.problems[:8]:
+        for text in _HOSTILE_ANSWERS:
+            graded = subject.task.grade(problem, text)
+            if not isinstance(graded, (bool, np.bool_)):
+                yield f"{subject.name}.grade returned {graded!r} for the answer {text[:20]!r}: return True or False"
+        if not subject.task.grade(problem, problem.answer):
+            yield f"{subject.name}.grade calls Problem.answer {problem.answer!r} of {problem.prompt!r} wrong"
+
+
+def _infos(subject: _Subject) -> Iterator[str]:
+    turns = ["hm", *(f"<{tool}>1</{tool}>" for tool in subject.tools), format_answer("?")]
+    played = subject.play(subject.problems[0], turns)
+    keys = list(played.infos[0])
+    for info in played.infos[1:]:
+        if list(info) != keys:
+            yield f"info has the keys {sorted(info)} after a step and {sorted(keys)} after reset: they must be constant"
+    for name, value in (item for info in played.infos for item in info.items()):
+        if not isinstance(value, (bool, int, float, str, np.bool_, np.integer, np.floating)):
+            yield f"info[{name!r}] is {value!r}: vector environments stack scalars and texts only"
+        elif isinstance(value, (float, np.floating)) and not math.isfinite(value):
+            yield f"info[{name!r}] is {value!r}: use a number that stands for 'none', such as -1"
+
+
+def _seeds(subject: _Subject) -> Iterator[str]:
+    def first(seed: int) -> list[Any]:
+        env = subject.make()
+        try:
+            seen: list[Any] = list(env.reset(seed=seed))
+            for turn in ("hm", *(f"<{tool}>1</{tool}>" for tool in subject.tools)):
+                *step, info = env.step(turn)
+                seen += [*step, info]
+                if step[2] or step[3]:
+                    break
+            return [*seen, env.reset()[0]]
+        finally:
+            env.close()
+
+    if first(subject.seed) != first(subject.seed):
+        yield "the same seed gave two different episodes: draw only from the generator that sample is given"
+    if len({str(first(subject.seed + offset)[0]) for offset in range(8)}) == 1:
+        yield "eight seeds gave the same problem: draw from the generator that sample is given"
+
+
+def _elsewhere(subject: _Subject) -> Iterator[str]:
+    """Whether task and tools can be sent to a process started afresh, and draw the same there."""
+    try:
+        packed = pickle.dumps((subject.task, subject.env.episodes.tools))
+    except Exception as error:
+        yield f"task or tools cannot be pickled ({error}): define them at the top level of an importable module"
+        return
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    child = context.Process(target=_draw_elsewhere, args=(packed, subject.seed, theirs), daemon=True)
+    child.start()
+    theirs.close()
+    try:
+        answer = ours.recv() if ours.poll(_SPAWN_SECONDS) else "no answer"
+    except EOFError:
+        answer = "the process ended"
+    child.join(5.0)
+    if child.is_alive():
+        child.kill()
+    if answer != _draws(subject.task, subject.seed):
+        yield (
+            f"in a process started afresh the task drew something else ({answer!r}): depend on nothing but the "
+            "generator and the arguments, and define the class in an importable module"
+        )
+
+
+def _draws(task: Any, seed: int) -> list[str]:
+    generator = rng.generator(rng.key(seed, "task", 3))
+    problems = [task.sample(generator, level) for level in task.difficulties]
+    return [f"{problem.prompt} -> {problem.answer}" for problem in problems]
+
+
+def _draw_elsewhere(packed: bytes, seed: int, answer: Any) -> None:
+    try:
+        task, _ = pickle.loads(packed)
+        answer.send(_draws(task, seed))
+    except Exception as error:
+        answer.send(f"{type(error).__name__}: {error}")
+
+
+_PARTS: tuple[tuple[str, Callable[[_Subject], Iterator[str]]], ...] = (
+    ("problems are drawn as asked for", _problems),
+    ("splits are disjoint", _splits),
+    ("grade answers every text with True or False", _grading),
+    ("Gymnasium's own checker passes", _gymnasium_checker),
+    ("the oracle scores 1, its calls have quality 1", _oracle),
+    ("confused calls have lower quality", _confused),
+    ("demonstrations parse and score as their style says", _styles),
+    ("luck is as declared", _luck),
+    ("rewards are 0 or 1, for an answer only", _rewards),
+    ("no observation gives the answer away", _leaks),
+    ("tool output and forged tags earn nothing", _forgery),
+    ("info has constant keys and scalar values", _infos),
+    ("the same seed is the same episode", _seeds),
+    ("it works in another process", _elsewhere),
+)
+
+
+def run_checks(env: str | ToolEnv, *, problems: int = 200, seed: int = 0, **settings: Any) -> list[Check]:
+    """Check every part of the contract; what does not hold, and what to do about it.
+
+    Args:
+        env: an id ("module:id" imports the module first), or a ToolEnv.
+        problems: how many to play; luck is measured on them.
+        seed: of the problems.
+        settings: of the environment, where an id is given.
+
+    Raises ConfigError for a bad argument. What the environment itself raises is a failed check.
+    """
+    if isinstance(problems, bool) or not isinstance(problems, int) or problems < 16:
+        raise ConfigError("problems", problems, "an integer of at least 16")
+    make = _maker(env, settings)
+    try:
+        subject = _Subject(make, problems, seed)
+    except ConfigError:
+        raise
+    except Exception as error:
+        return [Check("it can be made, and draws problems", f"{type(error).__name__}: {error}")]
+    try:
+        return [Check(name, _first_problem(part, subject)) for name, part in _PARTS]
+    finally:
+        subject.env.close()
+
+
+def _first_problem(part: Callable[[_Subject], Iterator[str]], subject: _Subject) -> str:
+    try:
+        return next(part(subject), "")
+    except ToolGymError as error:
+        return str(error)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def _maker(env: str | ToolEnv, settings: dict[str, Any]) -> Callable[[], ToolEnv]:
+    if isinstance(env, ToolEnv):
+        if settings:
+            raise ConfigError("settings", sorted(settings), "none: the environment is made already")
+        given = pickle.dumps(env)
+        return lambda: pickle.loads(given)  # type: ignore[no-any-return]
+    if not isinstance(env, str):
+        raise ConfigError("env", env, "an id, or a ToolEnv")
+    spec = find(env)
+
+    def make() -> ToolEnv:
+        made = gymnasium.make(spec, disable_env_checker=True, **settings).unwrapped
+        assert isinstance(made, ToolEnv)
+        return made
+
+    return make
+
+
+def check_tool_env(env: str | ToolEnv, *, problems: int = 200, seed: int = 0, **settings: Any) -> None:
+    """Check the contract of a tool environment; see :func:`run_checks` for the arguments.
+
+    Raises ContractError, whose text has a line for each part that does not hold: what is wrong, and what to do.
+    """
+    failed = [check for check in run_checks(env, problems=problems, seed=seed, **settings) if not check.passed]
+    if failed:
+        raise ContractError("\n".join(f"{check.name}: {check.problem}" for check in failed))
