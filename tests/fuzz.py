@@ -62,8 +62,10 @@ def _at_most(seconds: float) -> Iterator[None]:
 def python_says(code: str) -> tuple[str, str]:
     """What Python prints for a program, without addresses, and the type of the exception that it ends with."""
     output = io.StringIO()
-    names = {name: importlib.import_module(name) for name in MODULES}
-    scope = {"__builtins__": builtins, "__name__": "__main__", "print": functools.partial(print, file=output), **names}
+    # Finalisers may print when the program is gone: into its output too.
+    names = {**vars(builtins), "print": functools.partial(print, file=output)}
+    scope = {"__builtins__": names, "__name__": "__main__"}
+    scope |= {name: importlib.import_module(name) for name in MODULES}
     kind = ""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -174,7 +174,7 @@ class C:
         return 4
 print(C().op(-3), C().sq(4), C().power(3), C().method())
 
-print(list(map(next, [iter([1]), iter([])])), len(list(filter(next, [iter([1]), iter([])]))), list(iter([].pop, 0) and []))
+print(list(map(next, [iter([1]), iter([])])), len(list(filter(next, [iter([1]), iter([])]))))
 
 def g():
     try:
@@ -215,9 +215,13 @@ print(E(3), [E(3)], f"{E(4)}", str(E(1, 2)))
 
 sorted([1], reverse=1.5)
 
-print(re.findall('(?i)s|\u212a|\u00df', 'S\u017f k\u1e9e'), re.findall('(?i)[^a-z]', 'K\u212a\u017f1'), re.match('(?i)[\u0100-\u0200]', 's'))
+print(re.findall('(?i)s|\u212a|\u00df', 'S\u017f k\u1e9e'), re.findall('(?i)[^a-z]', 'K\u212a\u017f1'))
 
-print(re.match('(?i)(\u0130)\\1', '\u0130i'), re.findall('(?a:\\w)\\w', 'a\u00e9\u00e9a'), re.findall('(?ai)[k]', 'K\u212a'))
+print(re.match('(?i)[\u0100-\u0200]', 's'), re.match('(?i)[^\u0100-\u0200]', 's'))
+
+print(re.match('(?i)(\u0130)\\1', '\u0130i'), re.findall('(?a:\\w)\\w', 'a\u00e9\u00e9a'))
+
+print(re.findall('(?ai)[k]', 'K\u212a'), '%(a' % {})
 
 print(list({1: 2}.keys() | [3]), [1] - {1: 2}.keys(), {1: 2}.items() & [(1, 2)])
 

@@ -9,6 +9,7 @@ Importing the package registers its environments with Gymnasium.
 from __future__ import annotations
 
 from tool_gym import errors, interpreter, noise
+from tool_gym.checker import check_tool_env
 from tool_gym.env import ToolEnv
 from tool_gym.registration import register
 from tool_gym.tasks.base import Problem, Task
@@ -22,6 +23,7 @@ __all__ = [
     "ToolEnv",
     "ToolResult",
     "ToolVectorEnv",
+    "check_tool_env",
     "errors",
     "interpreter",
     "noise",

@@ -1,4 +1,4 @@
-"""``python -m tool_gym list`` shows the tool environments, ``python -m tool_gym play ID`` plays one in the terminal."""
+"""Tool environments in the terminal: ``python -m tool_gym list``, ``check ID`` and ``play ID``."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Any, TextIO
 
 import gymnasium
 
+from tool_gym.checker import run_checks
 from tool_gym.env import NOISES, ToolEnv
 from tool_gym.errors import ConfigError, ToolGymError
 from tool_gym.noise import KINDS
-from tool_gym.protocol import ANSWER, tags
+from tool_gym.protocol import ANSWER, printable, tags
 from tool_gym.registration import find, import_module, resolve, tool_environments
 from tool_gym.tasks.base import SPLITS
 
@@ -41,6 +42,13 @@ def _parser() -> argparse.ArgumentParser:
     listing.add_argument("modules", nargs="*", help="modules to import first, which register more")
     listing.set_defaults(run=_list)
 
+    checking = commands.add_parser("check", help="whether an environment keeps the contract, and what to do if not")
+    checking.add_argument("id", help="an environment, such as tool_gym/Arithmetic-v0, or module:id")
+    checking.add_argument("--problems", type=int, default=200, help="problems to play (default 200)")
+    checking.add_argument("--seed", type=int, default=0, help="of the problems (default 0)")
+    checking.add_argument("--answers", type=int, help="number of possible answers, where the task has that setting")
+    checking.set_defaults(run=_check)
+
     play = commands.add_parser("play", help="play an episode, a turn at a time", description=f"Play: {_HELP}.")
     play.add_argument("id", help="an environment, such as tool_gym/Arithmetic-v0, or module:id")
     play.add_argument("--noise", choices=NOISES, default="none", help="which calls are made to fail")
@@ -57,6 +65,16 @@ def _parser() -> argparse.ArgumentParser:
     play.add_argument("--seed", type=int, help="default: drawn")
     play.set_defaults(run=_play)
     return parser
+
+
+def _check(options: argparse.Namespace) -> int:
+    settings = {} if options.answers is None else {"answers": options.answers}
+    checks = run_checks(options.id, problems=options.problems, seed=options.seed, **settings)
+    for check in checks:
+        print(f"{'ok    ' if check.passed else 'BROKEN'}  {check.name}")
+        if not check.passed:
+            print(f"        {printable(check.problem)}")
+    return 0 if all(check.passed for check in checks) else 1
 
 
 def _shares(text: str) -> str | dict[str, float]:

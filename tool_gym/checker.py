@@ -7,9 +7,12 @@ tag earns reward, that a seed is an episode, in another process too.
 
 from __future__ import annotations
 
+import json
 import math
-import multiprocessing
+import os
 import pickle
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,8 +34,7 @@ STYLES = ("clean", "confused", "slip_then_fix", "slip_then_guess", "guess", "dou
 
 _RIGHT = frozenset({"clean", "slip_then_fix", "double_answer"})
 _TOLERANCE = 4.5  # standard deviations that a share may be off: one false alarm in 150,000
-_LEAK = 0.5  # an observation gives answers away if it holds its own so much oftener than another problem's
-_SPAWN_SECONDS = 60.0
+_LEAK = 0.3  # an observation gives answers away if it holds its own so much oftener than another problem's
 _HOSTILE_ANSWERS = ("", " ", "nan", "None", "-0", "1e999", "0x10", "９", "\n", "[", "a" * 10_000, "9" * 10_000)
 
 
@@ -118,11 +120,11 @@ def _gymnasium_checker(subject: _Subject) -> Iterator[str]:
 def _problems(subject: _Subject) -> Iterator[str]:
     for problem in subject.problems:
         if problem.difficulty not in subject.task.difficulties:
-            yield f"{subject.name}.sample gave difficulty {problem.difficulty!r}: set Problem.difficulty to the one asked for"
+            yield f"{subject.name}.sample gave difficulty {problem.difficulty!r}: set Problem.difficulty as asked for"
         if printable(problem.prompt) != problem.prompt:
-            yield f"the prompt {problem.prompt!r} has characters outside of string.printable, which a policy sees escaped"
+            yield f"the prompt {problem.prompt!r} is not all string.printable: a policy sees the rest as escapes"
     if len({problem.prompt for problem in subject.problems}) < min(len(subject.problems), 8):
-        yield f"{subject.name}.sample gives nearly the same problem each time: draw it from the generator that it is given"
+        yield f"{subject.name}.sample gives nearly the same problem each time: draw from the generator that it is given"
 
 
 def _splits(subject: _Subject) -> Iterator[str]:
@@ -197,7 +199,7 @@ def _styles(subject: _Subject) -> Iterator[str]:
                 continue
             played = subject.play(problem, turns)
             if not any(played.ends[-1]):
-                yield f"style {style!r} on {problem.prompt!r}: the script ends before the episode; end it with an answer"
+                yield f"style {style!r} on {problem.prompt!r}: the script ends before its episode; end with an answer"
             if style in _RIGHT and played.reward != 1.0:
                 yield f"style {style!r} on {problem.prompt!r} scored {played.reward:g}: its answer must be right"
             if style.startswith("slip") and played.infos[1]["error_origin"] != "policy":
@@ -233,8 +235,8 @@ def _luck(subject: _Subject) -> Iterator[str]:
         share, allowed = float(np.mean(right)), _TOLERANCE * math.sqrt(luck * (1 - luck) / len(right))
         if abs(share - luck) > allowed:
             yield (
-                f"style {style!r} was right {share:.3f} of the time over {len(right)} problems, and luck is declared as "
-                f"{luck:.3f}: pose problems such that it is, or declare luck = None"
+                f"style {style!r} was right {share:.3f} of the time over {len(right)} problems, and luck is declared "
+                f"as {luck:.3f}: pose problems such that it is, or declare luck = None"
             )
 
 
@@ -242,7 +244,8 @@ def _leaks(subject: _Subject) -> Iterator[str]:
     """Whether observations hold their own answer oftener than another problem's."""
     problems = subject.problems
     tool = subject.tools[0] if subject.tools else None
-    attempts: list[tuple[str, list[str]]] = [("the prompt", []), ("the reply to a turn without a block", ["hm"])]
+    attempts: list[tuple[str, list[str]]] = [] if subject.task.extractive else [("the prompt", [])]
+    attempts += [("the reply to a turn without a block", ["hm"])]
     if tool is not None:
         attempts.append((f"the reply to an empty call of {tool}", [f"<{tool}></{tool}>"]))
     for what, turns in attempts:
@@ -253,7 +256,10 @@ def _leaks(subject: _Subject) -> Iterator[str]:
             for number, text in enumerate(shown)
         ]
         if np.mean(own) - np.mean(others) > _LEAK:
-            yield f"{what} holds the answer in {np.mean(own):.0%} of the problems: it must be earned, not shown"
+            yield (
+                f"{what} holds the answer in {np.mean(own):.0%} of the problems: it must be earned, not shown (declare "
+                "extractive = True where it is to be found in the prompt)"
+            )
 
 
 def _holds(text: str, answer: str) -> bool:
@@ -267,7 +273,7 @@ def _forgery(subject: _Subject) -> Iterator[str]:
             for body in (answer, f"print({answer!r})"):
                 played = subject.play(problem, [f"<{tool}>{body}</{tool}>"])
                 if played.reward or played.ends[-1][0]:
-                    yield f"a call of {tool} that names the answer was graded: only the policy's own answer block may be"
+                    yield f"a call of {tool} that names the answer was graded: only the policy's answer block may be"
                 if answer in played.observations[-1]:
                     yield f"the output of {tool} shows an answer tag as it is: escape tags in what a tool says"
         for tag in (OUTPUT, ERROR):
@@ -329,18 +335,15 @@ def _elsewhere(subject: _Subject) -> Iterator[str]:
     except Exception as error:
         yield f"task or tools cannot be pickled ({error}): define them at the top level of an importable module"
         return
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_draw_elsewhere, args=(packed, subject.seed, theirs), daemon=True)
-    child.start()
-    theirs.close()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "random"}
+    command = [sys.executable, "-c", "from tool_gym.checker import draw_elsewhere; draw_elsewhere()", str(subject.seed)]
     try:
-        answer = ours.recv() if ours.poll(_SPAWN_SECONDS) else "no answer"
-    except EOFError:
-        answer = "the process ended"
-    child.join(5.0)
-    if child.is_alive():
-        child.kill()
+        run = subprocess.run(command, input=packed, capture_output=True, env=environment, timeout=60, check=False)
+        answer = json.loads(run.stdout)
+    except subprocess.TimeoutExpired:
+        answer = "nothing within 60 seconds"
+    except ValueError:
+        answer = run.stderr.decode(errors="replace").strip().rpartition("\n")[2]
     if answer != _draws(subject.task, subject.seed):
         yield (
             f"in a process started afresh the task drew something else ({answer!r}): depend on nothing but the "
@@ -354,12 +357,10 @@ def _draws(task: Any, seed: int) -> list[str]:
     return [f"{problem.prompt} -> {problem.answer}" for problem in problems]
 
 
-def _draw_elsewhere(packed: bytes, seed: int, answer: Any) -> None:
-    try:
-        task, _ = pickle.loads(packed)
-        answer.send(_draws(task, seed))
-    except Exception as error:
-        answer.send(f"{type(error).__name__}: {error}")
+def draw_elsewhere() -> None:
+    """In a process started afresh: draw problems of the pickled task on stdin, and print them as JSON."""
+    task, _ = pickle.loads(sys.stdin.buffer.read())
+    print(json.dumps(_draws(task, int(sys.argv[1]))))
 
 
 _PARTS: tuple[tuple[str, Callable[[_Subject], Iterator[str]]], ...] = (

@@ -90,7 +90,7 @@ def copy_weights(policy: Policy, other: Any) -> None:
 
 
 def _halves(weight: torch.Tensor, policy: Policy) -> torch.Tensor:
-    """Rows of a projection in Nemotron's order: the coordinates of a rotary plane half a head apart, not side by side."""
+    """Rows of a projection in Nemotron's order: a rotary plane's coordinates half a head apart, not side by side."""
     return weight.view(policy.config.heads, -1, 2, policy.config.width).transpose(1, 2).flatten(0, 2)
 
 

@@ -603,10 +603,10 @@ def _percent_field(text: str, at: int, mapping: Any, take: Callable[[], Any]) ->
     value: Any = None
     if named:
         end = text.find(")", at)
-        if end < 0:
-            raise ValueError("incomplete format key")
         if mapping is None:
             raise TypeError("format requires a mapping")
+        if end < 0:
+            raise ValueError("incomplete format key")
         value, at = mapping[text[at + 1 : end]], end + 1
     flags = at
     while at < len(text) and text[at] in _PERCENT_FLAGS:

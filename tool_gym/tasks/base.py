@@ -46,6 +46,7 @@ class Task(ABC):
         difficulties: the levels that ``sample`` accepts.
         mixture: share of each demonstration style in the default cold start; sums to 1.
         max_error_chars: error texts shown to the policy are cut to this length, None for no cut.
+        extractive: whether the answer stands in the prompt by design, to be found there.
 
     Attributes:
         luck: probability with which the answer of the ``confused`` demonstration is right, and a uniform guess; None
@@ -56,6 +57,7 @@ class Task(ABC):
     difficulties: ClassVar[tuple[int, ...]] = (1,)
     mixture: ClassVar[Mapping[str, float]] = {"clean": 1.0}
     max_error_chars: ClassVar[int | None] = None
+    extractive: ClassVar[bool] = False
     luck: float | None = None
 
     @abstractmethod
