@@ -126,7 +126,8 @@ def print_summary(console: Console, summary: dict[str, Any]) -> None:
         table.add_column(name, justify="left" if not name else "right", no_wrap=True)
     columns = (summary["validation"]["first"], summary["test"]["last"], summary["test"]["best"])
     for label, key in _FINAL:
-        cells = [figure(column[key]) for column in columns]
+        # An environment of one difficulty has no harder one.
+        cells = [figure(column.get(key)) for column in columns]
         if key == "eval/recovery":
             # Of how many: where faults have faded it is a share of next to nothing.
             cells = [

@@ -151,8 +151,8 @@ def _command(config: Config, event: int) -> list[str]:
 
 
 def _start(config: Config, event: int = 0) -> subprocess.Popen[bytes]:
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
-    return subprocess.Popen(_command(config, event), cwd=_ROOT, **quiet)
+    quiet = subprocess.DEVNULL
+    return subprocess.Popen(_command(config, event), cwd=_ROOT, stdout=quiet, stderr=quiet, stdin=quiet)
 
 
 def _run_to_end(config: Config) -> Path:

@@ -124,9 +124,9 @@ def contained(pool: InterpreterPool, code: str, probe: ToolResult) -> str:
 
 def same_in_both(pool: InterpreterPool, other: InterpreterPool, code: str, before: str) -> str:
     """The record is the same in another worker, after another program."""
-    other.run(before)
-    first, second = pool.run(code), other.run(code)
-    return "" if first == second else f"{first} is not {second}"
+    disturbed, first, second = other.run(before), pool.run(code), other.run(code)
+    problem = sound(disturbed) or sound(first)
+    return problem or ("" if first == second else f"{first} is not {second}")
 
 
 # ------------------------------------------------------------------ the command

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import tool_gym.interpreter
 from tool_gym.errors import ConfigError, InfrastructureError, ToolGymError
-from tool_gym.interpreter import InterpreterPool, Limits, shared_pool
+from tool_gym.interpreter import InterpreterPool, InterpreterSession, Limits, shared_pool
 from tool_gym.interpreter import regex as counted
 from tool_gym.interpreter.meter import METER, Output
 from tool_gym.interpreter.wire import FrameReader, ProtocolError, decode_reply, encode_reply
@@ -779,6 +779,34 @@ def test_pool_is_safe_from_many_threads() -> None:
             thread.join(30.0)
             assert not thread.is_alive()
     assert failures == []
+
+
+def test_programs_without_end_hold_up_no_other() -> None:
+    # Nobody ends the long ones: were one of them before a short one, this would not end either.
+    with InterpreterPool(workers=1, limits=LASTING) as pool:
+        pending = pool.submit([LONG, *(f"print({i})" for i in range(50)), LONG, LONG])
+        results: dict[int, ToolResult] = {}
+        while len(results) < 50:
+            results.update(pending.take(block=True))
+        assert [results[i + 1].output for i in range(50)] == [f"{i}\n" for i in range(50)]
+        assert out(pool, "print('and later ones')") == "and later ones\n"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "for i in range(5000):\n    print(i)",
+        "print(sum([i for i in range(3000)]))",
+        "for i in range(3000):\n    pass\n1 / 0",
+        "while True:\n    print('flood')",
+        "try:\n    while True: pass\nfinally:\n    print('on')",
+        "for i in range(3000):\n    random.random()\nprint(random.random())",
+        "len([0] * 3)\n" * 1999 + "print(1)",
+    ],
+)
+def test_a_program_that_is_begun_again_answers_as_if_it_had_not_been(code: str, pool: InterpreterPool) -> None:
+    # In a session it has all its steps at once.
+    assert pool.run(code) == pool.run(code, session=InterpreterSession())
 
 
 # ------------------------------------------------------------------ workers that are lost

@@ -1,4 +1,4 @@
-"""Tool environments in the terminal: ``python -m tool_gym list``, ``check ID`` and ``play ID``."""
+"""Tool environments in the terminal: ``python -m tool_gym list``, ``check ID``, ``play ID`` and ``replay FILE``."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from tool_gym.noise import KINDS
 from tool_gym.protocol import ANSWER, printable, tags
 from tool_gym.registration import find, import_module, resolve, tool_environments
 from tool_gym.tasks.base import SPLITS
+from tool_gym.wrappers import replay
 
 _HELP = "a line of code is a call, '= 3' is an answer, a line with tags is sent as it is; end of file stops"
 
@@ -49,6 +50,11 @@ def _parser() -> argparse.ArgumentParser:
     checking.add_argument("--answers", type=int, help="number of possible answers, where the task has that setting")
     checking.set_defaults(run=_check)
 
+    again = commands.add_parser("replay", help="play recorded episodes again and compare them byte for byte")
+    again.add_argument("file", help="written by tool_gym.wrappers.RecordTrajectories")
+    again.add_argument("modules", nargs="*", help="modules to import first, which register environments")
+    again.set_defaults(run=_replay)
+
     play = commands.add_parser("play", help="play an episode, a turn at a time", description=f"Play: {_HELP}.")
     play.add_argument("id", help="an environment, such as tool_gym/Arithmetic-v0, or module:id")
     play.add_argument("--noise", choices=NOISES, default="none", help="which calls are made to fail")
@@ -65,6 +71,14 @@ def _parser() -> argparse.ArgumentParser:
     play.add_argument("--seed", type=int, help="default: drawn")
     play.set_defaults(run=_play)
     return parser
+
+
+def _replay(options: argparse.Namespace) -> int:
+    for module in options.modules:
+        import_module("modules", module, module)
+    count = replay(options.file)
+    print(f"{count} episodes came out as they were recorded")
+    return 0
 
 
 def _check(options: argparse.Namespace) -> int:

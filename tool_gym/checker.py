@@ -34,7 +34,8 @@ STYLES = ("clean", "confused", "slip_then_fix", "slip_then_guess", "guess", "dou
 
 _RIGHT = frozenset({"clean", "slip_then_fix", "double_answer"})
 _TOLERANCE = 4.5  # standard deviations that a share may be off: one false alarm in 150,000
-_LEAK = 0.3  # an observation gives answers away if it holds its own so much oftener than another problem's
+# An observation gives answers away if it nearly always holds its own, and another problem's less often by so much.
+_NEARLY_ALWAYS, _LEAK = 0.95, 0.2
 _HOSTILE_ANSWERS = ("", " ", "nan", "None", "-0", "1e999", "0x10", "９", "\n", "[", "a" * 10_000, "9" * 10_000)
 
 
@@ -99,7 +100,7 @@ class _Subject:
     def known(self, style: str) -> bool:
         try:
             self.script(self.problems[0], style, 0)
-        except ConfigError:
+        except (ConfigError, KeyError):
             return False
         return True
 
@@ -255,7 +256,7 @@ def _leaks(subject: _Subject) -> Iterator[str]:
             _holds(text, problems[(number + 1 + len(problems) // 2) % len(problems)].answer)
             for number, text in enumerate(shown)
         ]
-        if np.mean(own) - np.mean(others) > _LEAK:
+        if np.mean(own) > _NEARLY_ALWAYS and np.mean(own) - np.mean(others) > _LEAK:
             yield (
                 f"{what} holds the answer in {np.mean(own):.0%} of the problems: it must be earned, not shown (declare "
                 "extractive = True where it is to be found in the prompt)"
@@ -288,7 +289,7 @@ def _grading(subject: _Subject) -> Iterator[str]:
     for problem in subject.problems[:8]:
         for text in _HOSTILE_ANSWERS:
             graded = subject.task.grade(problem, text)
-            if not isinstance(graded, (bool, np.bool_)):
+            if type(graded) not in (bool, np.bool_):
                 yield f"{subject.name}.grade returned {graded!r} for the answer {text[:20]!r}: return True or False"
         if not subject.task.grade(problem, problem.answer):
             yield f"{subject.name}.grade calls Problem.answer {problem.answer!r} of {problem.prompt!r} wrong"
@@ -421,7 +422,7 @@ def _maker(env: str | ToolEnv, settings: dict[str, Any]) -> Callable[[], ToolEnv
         if settings:
             raise ConfigError("settings", sorted(settings), "none: the environment is made already")
         given = pickle.dumps(env)
-        return lambda: pickle.loads(given)  # type: ignore[no-any-return]
+        return lambda: pickle.loads(given)
     if not isinstance(env, str):
         raise ConfigError("env", env, "an id, or a ToolEnv")
     spec = find(env)

@@ -115,7 +115,15 @@ class ToolEnv(gymnasium.Env[str, str]):
         self.action_space = text_space(MAX_ACTION_CHARS)
         self.observation_space = text_space(MAX_OBSERVATION_CHARS)
         self._id: int | None = None
+        self._problem: Problem | None = None
         self.transcript = Transcript()
+
+    @property
+    def problem(self) -> Problem:
+        """The problem of the running or last episode. Raises gymnasium.error.ResetNeeded before the first reset."""
+        if self._problem is None:
+            raise gymnasium.error.ResetNeeded("ToolEnv has no problem before its first reset")
+        return self._problem
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         super().reset(seed=seed)
@@ -127,6 +135,7 @@ class ToolEnv(gymnasium.Env[str, str]):
         spec = self.source.draw(self.np_random, options)
         (self._id,) = self.episodes.begin([spec])
         observation = prompt(spec.problem)
+        self._problem = spec.problem
         self.transcript = Transcript(spec.problem)
         return observation, self.episodes.info(self._id)
 

@@ -29,6 +29,10 @@ class ContractError(ToolGymError):
     """A tool environment does not keep what ``check_tool_env`` checks; a line for each part."""
 
 
+class ReplayError(ToolGymError):
+    """A recorded episode did not come out as it was recorded."""
+
+
 class ToolError(ToolGymError):
     """Raised by a ``@tool`` function to tell the policy that its call failed: ``<error>kind: message</error>``."""
 

@@ -19,7 +19,7 @@ Chain = dict[str, dict[str, float]]
 """To each piece of text the pieces that may follow it, with their probabilities."""
 
 # Nats by which what may follow stands out, and lengths of embeddings, in which what the blocks add is lost.
-_MARGIN, _LENGTH = 40.0, 1000.0
+_MARGIN, _LENGTH = 40.0, 10_000.0
 _MOST_DIFFERENCE = 0.05
 
 

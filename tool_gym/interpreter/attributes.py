@@ -17,6 +17,7 @@ from typing import Any
 
 from .guards import (
     MAKING,
+    READABLE_NAMES,
     STANDINS,
     Standin,
     charge_search,
@@ -50,6 +51,8 @@ FIELDS: dict[type, frozenset[str]] = {}
 """Plain attributes, read as they are, by exact type."""
 READERS: dict[type, Callable[[Any, str], Any]] = {}
 """How attributes of further trusted types are read."""
+NAMED: set[type] = set()
+"""Trusted types of functions with a ``__name__`` that programs may read."""
 WITHHELD = object()
 """What a reader answers for a real attribute that programs may not have."""
 
@@ -311,6 +314,9 @@ def _weigh_sorted(keys: list[Any]) -> None:
     """Charge for sorting by ``keys``: n log n comparisons, each of what its operands weigh."""
     rounds = max(1, len(keys).bit_length())
     METER.charge((len(keys) * rounds) >> 4)
+    kinds = set(map(type, keys))
+    if kinds <= {int, float} or (kinds == {str} and max(map(len, keys)) < 256):
+        return
     for key in keys:
         kind = type(key)
         if kind is int or kind is float:
@@ -382,6 +388,20 @@ def _shifting(kind: type, name: str) -> Callable[..., Any]:
         return native(self, *arguments)
 
     method.__name__ = name
+    return method
+
+
+def _ended(kind: type, name: str) -> Callable[..., Any]:
+    """A method of an ordered dictionary that says which end by ``last``."""
+    native = getattr(kind, name)
+
+    def method(self: Any, *arguments: Any, last: Any = True) -> Any:
+        expect(self, kind, name)
+        METER.charge(1)
+        for key in arguments[:1]:
+            check_key(key)
+        return native(self, *arguments, last=bool(last))
+
     return method
 
 
@@ -548,7 +568,8 @@ for _kind in (dict, collections.OrderedDict, collections.defaultdict):
         "update": _update(_kind),
         "values": _cheap(_kind, "values"),
     }
-METHODS[collections.OrderedDict]["move_to_end"] = _keyed(collections.OrderedDict, "move_to_end")
+for _name in ("move_to_end", "popitem"):
+    METHODS[collections.OrderedDict][_name] = _ended(collections.OrderedDict, _name)
 FIELDS[collections.defaultdict] = frozenset({"default_factory"})
 
 
@@ -816,7 +837,7 @@ def _dunder_name(value: Any) -> str:
         return value.name
     if isinstance(value, type):
         return class_name(value)
-    if guest_function(value):
+    if guest_function(value) or type(value) in NAMED:
         return value.__name__  # type: ignore[no-any-return]
     METER.refuse(f"the attribute '__name__' of {class_name(type(value))!r} objects")
 
@@ -862,7 +883,7 @@ def check_name(name: Any, function: str) -> str:
     """
     if type(name) is not str:
         METER.refuse(f"{function} with a name that is not a plain string")
-    if name.startswith("_") and name != "__name__":
+    if name.startswith("_") and name not in READABLE_NAMES:
         METER.refuse(f"the attribute {name[:60]!r}")
     return name
 

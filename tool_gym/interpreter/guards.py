@@ -28,8 +28,10 @@ from .values import (
     GuestMeta,
     check_key,
     class_name,
+    enumeration,
     ordered,
     percent,
+    plain,
     special,
     to_format,
     to_str,
@@ -269,6 +271,8 @@ def mul(a: Any, b: Any) -> Any:
 
 def div(a: Any, b: Any) -> Any:
     """``a / b``"""
+    if type(a) is int and type(b) is int and a < _DIGIT and a > _MINUS_DIGIT:
+        return a / b
     if type(a) is Fraction or type(b) is Fraction:
         _charge_fractions(a, b)
     elif type(a) is int and not LEAST < a < BIG:
@@ -316,6 +320,7 @@ def divided(a: Any, b: Any) -> Any:
 def power(a: Any, b: Any, modulus: Any = None) -> Any:
     """``a ** b``, or ``pow(a, b, modulus)``."""
     if modulus is not None:
+        a, b, modulus = plain(a), plain(b), plain(modulus)
         if type(a) is int and type(b) is int and type(modulus) is int:
             words = _words(modulus)
             METER.charge((max(b.bit_length(), 1) * words * words) >> 4)
@@ -323,6 +328,9 @@ def power(a: Any, b: Any, modulus: Any = None) -> Any:
                 METER.charge(words * words)
             METER.charge((_words(a) * words) >> 6)
         return pow(a, b, modulus)
+    if type(b) is int and b >= 0 and b < 5:
+        if type(a) is float or (type(a) is int and a < _DIGIT and a > _MINUS_DIGIT):
+            return a**b
     if type(b) is int or type(b) is bool:
         bases = (a.numerator, a.denominator) if type(a) is Fraction else (a,)
         for base in bases:
@@ -440,6 +448,9 @@ def mapping_pairs(source: Any) -> list[tuple[Any, Any]]:
         METER.check_items(len(source))
         METER.charge_merge(len(source), len(source))
         return list(source.items())
+    keys = special(source, "keys")
+    if keys is not None:
+        return [(check_key(key), getitem(source, key)) for key in take_all(keys(source))]
     pairs = []
     for index, pair in enumerate(take_all(source)):
         items = take_all(pair)
@@ -451,15 +462,15 @@ def mapping_pairs(source: Any) -> list[tuple[Any, Any]]:
     return pairs
 
 
-def inplace(native: Callable[[Any, Any], Any], plain: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def inplace(native: Callable[[Any, Any], Any], simple: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """The augmented form of an operation: in place for lists, deques, sets, mappings and the program's classes."""
 
     def augmented(a: Any, b: Any) -> Any:
         kind = type(a)
         if kind is int or kind is float or kind is str:
-            return plain(a, b)
+            return simple(a, b)
         if kind in SCALARS or kind is str or kind is tuple or kind is Fraction:
-            return plain(a, b)
+            return simple(a, b)
         if type(kind) is GuestMeta:
             return native(a, b)
         if kind is list and native is operator.iadd:
@@ -483,7 +494,7 @@ def inplace(native: Callable[[Any, Any], Any], plain: Callable[[Any, Any], Any])
         if kind is list and native is operator.imul:
             _repeat(a, b)
             return native(a, b)
-        return plain(a, b)
+        return simple(a, b)
 
     return augmented
 
@@ -516,16 +527,58 @@ def comparison(native: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """The guarded form of a comparison."""
 
     def compare(a: Any, b: Any) -> Any:
-        kind = type(a)
-        if kind is int:
-            if type(b) is int and a < _DIGIT and a > _MINUS_DIGIT:
-                return native(a, b)
-        elif kind is str and len(a) < 256:
-            return native(a, b)
-        _weigh_pair(a, b)
+        if type(a) is not str or len(a) > 255:
+            _weigh_pair(a, b)
         return native(a, b)
 
     return compare
+
+
+_equal, _unequal = comparison(operator.eq), comparison(operator.ne)
+_less, _at_most = comparison(operator.lt), comparison(operator.le)
+_greater, _at_least = comparison(operator.gt), comparison(operator.ge)
+
+
+def equal(a: Any, b: Any) -> Any:
+    """``a == b``"""
+    if type(a) is int and type(b) is int and a < _DIGIT and a > _MINUS_DIGIT:
+        return a == b
+    return _equal(a, b)
+
+
+def unequal(a: Any, b: Any) -> Any:
+    """``a != b``"""
+    if type(a) is int and type(b) is int and a < _DIGIT and a > _MINUS_DIGIT:
+        return a != b
+    return _unequal(a, b)
+
+
+def less(a: Any, b: Any) -> Any:
+    """``a < b``"""
+    if type(a) is int and type(b) is int and a < _DIGIT and a > _MINUS_DIGIT:
+        return a < b
+    return _less(a, b)
+
+
+def at_most(a: Any, b: Any) -> Any:
+    """``a <= b``"""
+    if type(a) is int and type(b) is int and a < _DIGIT and a > _MINUS_DIGIT:
+        return a <= b
+    return _at_most(a, b)
+
+
+def greater(a: Any, b: Any) -> Any:
+    """``a > b``"""
+    if type(a) is int and type(b) is int and a < _DIGIT and a > _MINUS_DIGIT:
+        return a > b
+    return _greater(a, b)
+
+
+def at_least(a: Any, b: Any) -> Any:
+    """``a >= b``"""
+    if type(a) is int and type(b) is int and a < _DIGIT and a > _MINUS_DIGIT:
+        return a >= b
+    return _at_least(a, b)
 
 
 def operand(value: Any) -> Any:
@@ -581,6 +634,8 @@ def contains(needle: Any, items: Any) -> bool:
     elif kind in _REMAINING:
         items = take_all(items)
         charge_search(needle, items)
+    elif kind is GuestMeta and (members := _members(items)) is not None:
+        return any(needle is member for member in members)
     elif type(kind) is not GuestMeta and kind not in _ENDLESS:
         raise TypeError(f"argument of type '{class_name(kind)}' is not iterable")
     return needle in items
@@ -642,7 +697,18 @@ def iterable(value: Any) -> Any:
         return ordered(value)
     if type(kind) is GuestMeta:
         return iter(value)
+    if kind is GuestMeta and (members := _members(value)) is not None:
+        return iter(members)
     raise TypeError(f"'{class_name(kind)}' object is not iterable")
+
+
+def _members(kind: Any) -> list[Any] | None:
+    """The members of an enumeration, each once; None for other classes."""
+    found = enumeration(kind)
+    if found is None:
+        return None
+    METER.charge(len(found) >> ITEMS_PER_STEP_SHIFT)
+    return list({id(member): member for member in found.values()}.values())
 
 
 def turns(value: Any) -> Any:
@@ -884,7 +950,10 @@ def _thing(value: Any) -> str:
 
 # ------------------------------------------------------------------ classes
 
-_CLASS_NAMES: frozenset[str] = frozenset({"__module__", "__qualname__", "__doc__", "__classcell__"})
+# The last two are ours: programs cannot write such names.
+_CLASS_NAMES: frozenset[str] = frozenset(
+    {"__module__", "__qualname__", "__doc__", "__classcell__", "_annotated_", "__slots__"}
+)
 _COMPILER_NAMES: frozenset[str] = frozenset(
     {"__firstlineno__", "__static_attributes__", "__annotations__", "__classdictcell__", "__conditional_annotations__"}
 )
@@ -929,12 +998,26 @@ _OPERATORS = "add sub mul truediv floordiv mod pow lshift rshift and or xor"
 SPECIAL_METHODS: frozenset[str] = frozenset(
     f"__{name}__"
     for name in (
-        "init lt le eq ne gt ge hash contains len bool call iter next getitem setitem delitem str repr "
-        "neg pos abs invert int float index round divmod rdivmod reversed "
+        "init post_init lt le eq ne gt ge hash contains len bool call iter next getitem setitem delitem str repr "
+        "neg pos abs invert int float index round divmod rdivmod reversed format "
         + " ".join(f"{name} r{name} i{name}" for name in _OPERATORS.split())
     ).split()
 )
 """Special methods that a class may define: those that Python calls within an operation that is counted."""
+
+READABLE_NAMES: frozenset[str] = frozenset({"__members__", "__name__", "_asdict", "_fields", "_make", "_replace"})
+"""Names with a leading underscore that programs may read: of classes, functions, named tuples and enumerations."""
+
+CONTEXT_MANAGERS: set[type] = set()
+"""Types of ours that a ``with`` statement takes."""
+
+
+def context_manager(value: Any) -> Any:
+    """Operand of ``with``: only objects of ours, because leaving a block would hand the program a traceback."""
+    METER.charge(1)
+    if type(value) not in CONTEXT_MANAGERS:
+        METER.refuse(f"with: {_thing(value)} is not a context manager here")
+    return value
 
 
 # ------------------------------------------------------------------ output
@@ -1020,12 +1103,12 @@ HOOKS: dict[str, Any] = {
     "_ior_": inplace(operator.ior, bit_or),
     "_iand_": inplace(operator.iand, bit_and),
     "_ixor_": inplace(operator.ixor, bit_xor),
-    "_eq_": comparison(operator.eq),
-    "_ne_": comparison(operator.ne),
-    "_lt_": comparison(operator.lt),
-    "_le_": comparison(operator.le),
-    "_gt_": comparison(operator.gt),
-    "_ge_": comparison(operator.ge),
+    "_eq_": equal,
+    "_ne_": unequal,
+    "_lt_": less,
+    "_le_": at_most,
+    "_gt_": greater,
+    "_ge_": at_least,
     "_in_": contains,
     "_notin_": lacks,
     "_operand_": operand,
@@ -1042,6 +1125,7 @@ HOOKS: dict[str, Any] = {
     "_slices_": slice_target,
     "_write_": write,
     "_format_": to_format,
+    "_with_": context_manager,
     "_echo_": echo,
     "__metaclass__": make_class,
 }

@@ -101,12 +101,13 @@ def encodable(text: str) -> str:
 
 
 class Memory:
-    """What outlives a call within a session: the random generator, and what the cost of later work depends on."""
+    """What outlives a call in a session: generator, decimal context, and what the cost of later work depends on."""
 
-    __slots__ = ("big_keys", "collisions", "forged", "random", "serials")
+    __slots__ = ("big_keys", "collisions", "decimal", "forged", "random", "serials")
 
     def __init__(self) -> None:
         self.random: object | None = None
+        self.decimal: object | None = None
         self.big_keys: dict[int, set[str]] = {}
         self.collisions = 0
         self.forged: list[BaseException] = []
@@ -125,6 +126,7 @@ class Meter:
         "big_keys",
         "characters",
         "collisions",
+        "decimal",
         "integer_bits",
         "items",
         "left",
@@ -172,13 +174,14 @@ class Meter:
     def release(self) -> Memory:
         """Let go of what the call left, into the memory that is returned."""
         memory = self._memory
-        memory.random, memory.collisions = self.random, self.collisions
+        memory.random, memory.decimal, memory.collisions = self.random, self.decimal, self.collisions
         self._take(Memory())
         return memory
 
     def _take(self, memory: Memory) -> None:
         self._memory = memory
         self.random: object | None = memory.random
+        self.decimal: object | None = memory.decimal
         self.collisions: int = memory.collisions
         self.big_keys, self._forged, self._serials = memory.big_keys, memory.forged, memory.serials
 

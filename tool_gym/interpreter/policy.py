@@ -13,7 +13,7 @@ from __future__ import annotations
 import ast
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any, NamedTuple, NoReturn
 
@@ -30,7 +30,7 @@ from .bounds import (
     literal_bits,
     native_iterable,
 )
-from .guards import SPECIAL_METHODS
+from .guards import READABLE_NAMES, SPECIAL_METHODS
 from .meter import METER, PROGRAM
 from .scope import CONSTRUCTORS, WITHHELD_NAMES
 
@@ -129,6 +129,23 @@ def _bound_from_elsewhere(source: str, tree: ast.Module) -> frozenset[str]:
         return frozenset()
     statements = [node for node in ast.walk(tree) if isinstance(node, (ast.Global, ast.Nonlocal))]
     return frozenset(name for statement in statements for name in statement.names)
+
+
+def _annotated_names(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    """Names that a class body annotates, in order, and which have a special annotation of dataclasses.
+
+    This is all that is kept of annotations: those of class variables are left out.
+    """
+    for statement in node.body:
+        if type(statement) is ast.AnnAssign and type(statement.target) is ast.Name:
+            head: ast.expr = statement.annotation
+            if type(head) is ast.Subscript:
+                head = head.value
+            name = head.attr if type(head) is ast.Attribute else head.id if type(head) is ast.Name else ""
+            if type(head) is ast.Constant and type(head.value) is str:
+                name = head.value.partition("[")[0].rpartition(".")[2]
+            if name != "ClassVar":
+                yield statement.target.id, name if name in ("InitVar", "KW_ONLY") else ""
 
 
 class GuestPolicy(RestrictingNodeTransformer):
@@ -355,14 +372,14 @@ class GuestPolicy(RestrictingNodeTransformer):
         return node
 
     def _may_read(self, node: ast.Attribute) -> bool:
-        """The two dunder attributes of everyday code: ``type(x).__name__`` and ``super().__init__``."""
+        """The attributes of everyday code: ``type(x).__name__``, ``p._asdict``, and ``super().__init__``."""
         if type(node.ctx) is not ast.Load:
             return False
-        if node.attr == "__name__":
+        if node.attr in READABLE_NAMES:
             return True
         value = node.value
         plain_super = type(value) is ast.Call and type(value.func) is ast.Name and value.func.id == "super"
-        return node.attr == "__init__" and plain_super
+        return node.attr in ("__init__", "__post_init__") and plain_super
 
     def visit_Subscript(self, node: ast.Subscript) -> Any:
         value = self.visit(node.value)
@@ -712,7 +729,8 @@ class GuestPolicy(RestrictingNodeTransformer):
 
     def visit_With(self, node: ast.With) -> Any:
         self.node_contents_visit(node)
-        self.error(node, "with: nothing here is a context manager")
+        for item in node.items:
+            item.context_expr = self._call("_with_", [item.context_expr], node)
         return node
 
     # -- functions, classes, imports
@@ -759,7 +777,11 @@ class GuestPolicy(RestrictingNodeTransformer):
         self._stored.add(node.name)
         if node.keywords:
             self.error(node, "keywords in a class statement")
+        annotated = tuple(_annotated_names(node))
         self._visit_scope(node, _BODY, {})
+        if annotated:
+            target = self._name("_annotated_", node, ast.Store())
+            node.body.insert(0, self._assign(target, self._constant(annotated, node), node))
         node.keywords = [ast.keyword("metaclass", self._name("__metaclass__", node), lineno=node.lineno, col_offset=0)]
         return node
 
@@ -768,7 +790,8 @@ class GuestPolicy(RestrictingNodeTransformer):
         for alias in node.names:
             name = alias.asname or alias.name.partition(".")[0]
             self._imported(node, alias, name)
-            call = self._call("_import_", [self._constant(alias.name, node)], node)
+            bound = alias.name if alias.asname else name
+            call = self._call("_import_", [self._constant(alias.name, node), self._constant(bound, node)], node)
             statements.append(self._assign(self._name(name, node, ast.Store()), call, node))
         return statements
 

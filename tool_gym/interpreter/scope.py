@@ -25,6 +25,8 @@ from .attributes import (
     sort,
     standin_for,
 )
+from .facades.abstract import ALIASES
+from .facades.decimals import Decimal
 from .guards import (
     EXCEPTION_BASES,
     HOOKS,
@@ -39,6 +41,7 @@ from .guards import (
     consumed,
     counted,
     divided,
+    iterable,
     mapping_pairs,
     power,
     printed,
@@ -58,11 +61,14 @@ from .values import (
     GuestMeta,
     check_key,
     class_name,
+    enumeration,
     full_name,
+    plain,
     register_text,
     special,
     to_ascii,
     to_format,
+    to_hash,
     to_repr,
     to_str,
     weigh,
@@ -181,9 +187,11 @@ class _Object(metaclass=GuestMeta):
     """What ``object()`` makes: a value that equals only itself."""
 
     __slots__ = ()
+    __module__ = "builtins"
 
 
-_Object.__name__ = _Object.__qualname__ = "object"
+for _attribute in ("__name__", "__qualname__"):
+    type.__setattr__(_Object, _attribute, "object")
 
 
 def _object() -> Any:
@@ -201,6 +209,9 @@ def _type(*arguments: Any) -> Any:
 
 def _fraction(numerator: Any = 0, denominator: Any = None) -> fractions.Fraction:
     METER.charge(10)
+    if denominator is None and isinstance(numerator, Decimal):
+        numerator, denominator = numerator.as_integer_ratio()
+    numerator, denominator = plain(numerator), plain(denominator)
     for value in (numerator, denominator):
         if type(value) is str:
             METER.charge(len(value))
@@ -310,6 +321,7 @@ def _parameterized(standin: Any, _: Any) -> Any:
 ITEM_GETTERS[Standin] = _parameterized
 MODULES["collections"].exports.update(COLLECTIONS)
 MODULES["fractions"].exports["Fraction"] = STANDINS[fractions.Fraction]
+MODULES["typing"].exports.update({name: STANDINS[kind] for name, kind in ALIASES.items()})
 
 
 # ------------------------------------------------------------------ functions
@@ -328,9 +340,19 @@ def _kinds(kinds: Any, function: str) -> tuple[type, ...]:
     return tuple(kind.real if type(kind) is Standin else kind for kind in members)
 
 
+def _derives(kind: type, kinds: tuple[type, ...]) -> bool:
+    """Whether ``kind`` derives from one of ``kinds``, or passes the test of an abstract one."""
+    if issubclass(kind, kinds):
+        return True
+    for wanted in kinds:
+        if type(wanted) is GuestMeta and (test := wanted.__dict__.get("_test_")) is not None and test(kind):
+            return True
+    return False
+
+
 def _isinstance(value: Any, kinds: Any) -> bool:
     METER.charge(1)
-    return issubclass(type(value), _kinds(kinds, "isinstance"))
+    return _derives(type(value), _kinds(kinds, "isinstance"))
 
 
 def _issubclass(kind: Any, kinds: Any) -> bool:
@@ -338,11 +360,13 @@ def _issubclass(kind: Any, kinds: Any) -> bool:
     real = kind.real if type(kind) is Standin else kind
     if not isinstance(real, type):
         raise TypeError("issubclass() arg 1 must be a class")
-    return issubclass(real, _kinds(kinds, "issubclass"))
+    return _derives(real, _kinds(kinds, "issubclass"))
 
 
 def _len(value: Any) -> int:
     METER.left -= 1
+    if type(value) is GuestMeta and enumeration(value) is not None:
+        return sum(1 for _ in iterable(value))
     return len(value)
 
 
@@ -373,15 +397,15 @@ def _sum_numbers(values: Iterator[Any], start: Any) -> tuple[Any, Any]:
 
     Native code adds them, because it keeps what rounding loses of floats, from Python 3.12 on.
     """
-    plain: list[Any] = []
+    small: list[Any] = []
     for value in values:
         METER.left -= 1
         if METER.left < 0:
             METER.exhausted()
         if type(value) is not float and (type(value) is not int or not LEAST < value < BIG):
-            return sum(plain, start), itertools.chain((value,), values)
-        plain.append(value)
-    return checked(sum(plain, start)), ()
+            return sum(small, start), itertools.chain((value,), values)
+        small.append(value)
+    return checked(sum(small, start)), ()
 
 
 def _plain_numbers(values: Any) -> bool:
@@ -516,7 +540,7 @@ def _reversed(values: Any) -> Any:
     if type(type(values)) is GuestMeta:
         found = reversed(values)
         return counted_back(found) if type(found) is reversed else found
-    if type(values) not in _REVERSIBLE:
+    if type(values) not in _REVERSIBLE and (type(values) is not GuestMeta or enumeration(values) is None):
         raise TypeError(f"'{class_name(type(values))}' object is not reversible")
     items = take_all(values)
     items.reverse()
@@ -550,6 +574,7 @@ def _next(iterator: Any, *default: Any) -> Any:
 
 def _round(number: Any, ndigits: Any = None) -> Any:
     METER.charge(1)
+    ndigits = plain(ndigits)
     if ndigits is None:
         return checked(round(number))
     if type(ndigits) is int and (type(number) is int or type(number) is fractions.Fraction):
@@ -557,24 +582,6 @@ def _round(number: Any, ndigits: Any = None) -> Any:
         if type(number) is int and not LEAST < number < BIG:
             METER.charge((number.bit_length() >> 6) ** 2 >> 6)
     return checked(round(number, ndigits))
-
-
-def _hash(value: Any) -> int:
-    check_key(value)
-    if value is None:
-        return 0xFCA86420
-    kind = type(value)
-    if kind in (int, float, bool, complex, str, bytes, fractions.Fraction):
-        return hash(value)
-    if kind is tuple or kind is frozenset:
-        # None hashes by its address before Python 3.12, alone and inside.
-        parts = tuple(sorted(_hash(item) for item in value)) if kind is frozenset else tuple(map(_hash, value))
-        return hash(parts)
-    if type(kind) is GuestMeta and special(value, "__hash__") is not None:
-        return hash(value)
-    if kind in MAPPINGS or kind in (list, set) or getattr(kind, "__hash__", None) is None:
-        raise TypeError(f"unhashable type: '{class_name(kind)}'")
-    return METER.serial(value)
 
 
 def _getattr(value: Any, name: Any, *default: Any) -> Any:
@@ -651,7 +658,7 @@ FUNCTIONS: dict[str, Any] = {
     "format": _format,
     "getattr": _getattr,
     "hasattr": _hasattr,
-    "hash": _hash,
+    "hash": to_hash,
     "hex": _digits(hex),
     "isinstance": _isinstance,
     "issubclass": _issubclass,
@@ -719,7 +726,6 @@ for _module in MODULES.values():
         for name, function in _module.exports.items()
         if type(function) is types.FunctionType and type(getattr(_real, name, None)) is not types.FunctionType
     )
-UNBOUND.add(MODULES["functools"].exports["partial"](len).__code__)
 for _name, _generators in {
     "enumerate": (_pairs,),
     "filter": (_filtered,),
@@ -743,7 +749,7 @@ BUILTINS: dict[str, Any] = {
     **TYPES,
     **_DECORATORS,
     **ERRORS,
-    **MODULES,
+    **{name: module for name, module in MODULES.items() if module.in_scope},
     "NotImplemented": NotImplemented,
     "Ellipsis": Ellipsis,
     "_getattr_": read_attribute,

@@ -15,7 +15,7 @@ import string
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from .meter import CHARS_PER_STEP_SHIFT, METER, PROGRAM, encodable
 
@@ -41,7 +41,39 @@ CONTAINERS = SEQUENCES | SETS | MAPPINGS | VIEWS
 
 
 class GuestMeta(type):
-    """The metaclass of every class that a program defines, and of ours that it may derive from."""
+    """The metaclass of every class that a program defines, and of ours that it may derive from.
+
+    Ours are those whose module is not ``__main__``, which no program can write. They cannot be changed.
+    """
+
+    def __setattr__(cls, name: str, value: Any) -> None:
+        _check_changeable(cls)
+        type.__setattr__(cls, name, value)
+
+    def __delattr__(cls, name: str) -> None:
+        _check_changeable(cls)
+        type.__delattr__(cls, name)
+
+
+def of_program(kind: object) -> bool:
+    """Whether ``kind`` is a class that a program defined, and not one of ours."""
+    return type(kind) is GuestMeta and type.__getattribute__(kind, "__module__") == "__main__"
+
+
+def _check_changeable(kind: type) -> None:
+    if not of_program(kind):
+        METER.refuse(f"changing the class {class_name(kind)}")
+
+
+def plain(value: Any) -> Any:
+    """A member of an IntEnum as the plain integer; anything else as it is."""
+    return int.__int__(value) if type(type(value)) is GuestMeta and isinstance(value, int) else value
+
+
+def enumeration(kind: Any) -> dict[str, Any] | None:
+    """Members of an enumeration that the program defined, by name; None for other classes."""
+    found: dict[str, Any] | None = type.__getattribute__(kind, "__dict__").get("_members_")
+    return found
 
 
 def guest_function(value: object) -> bool:
@@ -88,6 +120,29 @@ def weigh(value: object) -> None:
 def _fraction_words(value: fractions.Fraction) -> int:
     """64-bit words of a fraction's numerator and denominator together."""
     return (value.numerator.bit_length() + value.denominator.bit_length()) >> 6
+
+
+def to_hash(value: Any) -> int:
+    """``hash(value)`` as programs see it: the same in every process."""
+    check_key(value)
+    if value is None:
+        return 0xFCA86420
+    kind = type(value)
+    if kind is float and value != value:
+        return METER.serial(value)  # not-a-number hashes by its address
+    if kind in (int, float, bool, complex, str, bytes, fractions.Fraction):
+        return hash(value)
+    if isinstance(value, tuple):
+        METER.charge(2 + 4 * len(value))
+        # None hashes by its address before Python 3.12, alone and inside.
+        return hash(tuple(map(to_hash, tuple.__iter__(value))))
+    if kind is frozenset:
+        return hash(tuple(sorted(to_hash(item) for item in value)))
+    if type(kind) is GuestMeta and special(value, "__hash__") is not None:
+        return hash(value)
+    if kind in MAPPINGS or kind in (list, set) or getattr(kind, "__hash__", None) is None:
+        raise TypeError(f"unhashable type: '{class_name(kind)}'")
+    return METER.serial(value)
 
 
 def check_key(key: Any) -> Any:
@@ -212,10 +267,10 @@ def ordered(items: Any) -> list[Any]:
 class _Renderer:
     """One ``repr``: pieces of text, charged as they come."""
 
-    __slots__ = ("active",)
+    __slots__ = ()
 
-    def __init__(self) -> None:
-        self.active: set[int] = set()
+    active: ClassVar[set[int]] = set()
+    """What is being rendered, over all renderers: a program's ``__repr__`` may ask for the text of its holder."""
 
     def text(self, value: Any) -> str:
         """``repr(value)``, without addresses and with sets in order."""
@@ -240,6 +295,11 @@ class _Renderer:
 
     def joined(self, values: Iterable[Any]) -> str:
         """The items of a container, with commas between."""
+        if type(values) is list and _short_numbers(values):
+            METER.charge(len(values))
+            text = ", ".join(map(repr, values))
+            METER.check_characters(len(text) + 2)
+            return text
         parts, size = [], 0
         for value in values:
             part = self.text(value)
@@ -293,8 +353,6 @@ def full_name(kind: type) -> str:
     """The name of a class as its text has it: with its module, unless it is built in, and what it is nested in."""
     contents = type.__getattribute__(kind, "__dict__")
     module = contents.get("__module__", "builtins")
-    if type(kind) is GuestMeta and module != "__main__":
-        return class_name(kind)
     name = str(type.__getattribute__(kind, "__qualname__"))
     return name if module == "builtins" else f"{module}.{name}"
 
@@ -307,6 +365,14 @@ def _string(value: str) -> str:
 def _bytes(value: bytes) -> str:
     METER.check_characters(len(value) << 2)
     return repr(value)
+
+
+def _short_numbers(values: list[Any]) -> bool:
+    """Whether a list holds nothing but numbers whose text is short, so that it can be made at once."""
+    if not {int, float}.issuperset(map(type, values)):
+        return False
+    # A NaN at the head stays the greatest and the least, and is neither below nor above anything.
+    return not values or (min(values) > LEAST and max(values) < BIG)
 
 
 def _integer(value: int) -> str:
@@ -401,6 +467,8 @@ def _opaque(value: Any) -> str:
     if isinstance(value, BaseException):
         return _Renderer().exception(value)
     if isinstance(value, type):
+        if enumeration(value) is not None:
+            return f"<enum '{class_name(value)}'>"
         return f"<class '{full_name(value)}'>"
     if guest_function(value):
         return f"<function {value.__qualname__}>"
@@ -417,6 +485,27 @@ def _opaque(value: Any) -> str:
     if type(value) is types.UnionType:
         return " | ".join(full_name(kind) for kind in value.__args__)
     return f"<{class_name(type(value))} object>"
+
+
+def fields_text(value: Any, name: str, fields: Iterable[tuple[str, Any]]) -> str:
+    """``name(field=value, ...)``, as records read; ``...`` inside itself."""
+    METER.charge(10)
+    if id(value) in _Renderer.active:
+        return "..."
+    _Renderer.active.add(id(value))
+    try:
+        parts, size = [], len(name) + 2
+        for field, content in fields:
+            METER.charge(4)
+            part = f"{field}={to_repr(content)}"
+            parts.append(part)
+            size += len(part) + 2
+            if size > METER.characters:
+                METER.too_big(f"a text of more than {METER.characters} characters")
+        METER.check_characters(size)
+        return f"{name}({', '.join(parts)})"
+    finally:
+        _Renderer.active.discard(id(value))
 
 
 def to_repr(value: Any) -> str:
@@ -477,7 +566,7 @@ def error_text(error: BaseException) -> str:
 _EVERYDAY_FORMAT = re.compile(r"[<>^]?[+, ]?0?[0-9]{0,2}(\.[0-9])?[%a-zA-Z]?")
 
 
-def _check_digits(spec: str) -> None:
+def check_spec(spec: str) -> None:
     """End the call if a number in a format asks for more than a string may hold, else charge for it."""
     if METER.characters > 255 and _EVERYDAY_FORMAT.fullmatch(spec):
         return
@@ -508,7 +597,8 @@ def to_format(value: Any, conversion: int = -1, spec: str = "") -> str:
     elif conversion == 97:
         value = to_ascii(value)
     if not spec:
-        text = to_str(value)
+        own = special(value, "__format__") if type(type(value)) is GuestMeta else None
+        text = to_str(value) if own is None else _own_text("__format__", own(value, ""))
         METER.charge(1 + (len(text) >> CHARS_PER_STEP_SHIFT))
         return text
     if type(spec) is not str:
@@ -517,8 +607,11 @@ def to_format(value: Any, conversion: int = -1, spec: str = "") -> str:
     if kind is fractions.Fraction and sys.version_info >= (3, 12):
         value, kind = float(value), float
     if kind not in _FORMATTED:
+        own = special(value, "__format__")
+        if own is not None:
+            return _own_text("__format__", own(value, spec))
         raise TypeError(f"unsupported format string passed to {class_name(kind)}.__format__")
-    _check_digits(spec)
+    check_spec(spec)
     if kind is str:
         METER.check_characters(len(value))
     elif kind is int and not LEAST < value < BIG:
@@ -563,6 +656,8 @@ def percent(text: str, arguments: Any) -> str:
     """``text % arguments``. Raises TypeError and ValueError as Python does."""
     METER.check_characters(len(text))
     METER.charge(4)
+    if type(arguments) is not tuple and isinstance(arguments, tuple):
+        arguments = tuple(tuple.__iter__(arguments))
     mapping = arguments if type(arguments) in MAPPINGS else None
     values: Iterator[Any] = iter(arguments if type(arguments) is tuple else (arguments,))
     taken = 0
@@ -617,7 +712,7 @@ def _percent_field(text: str, at: int, mapping: Any, take: Callable[[], Any]) ->
     if at < len(text) and text[at] == ".":
         digits, at = _percent_number(text, at + 1, take)
         precision = f".{digits}"
-    _check_digits(f"{width} {precision}")
+    check_spec(f"{width} {precision}")
     if at < len(text) and text[at] in "hlL":
         at += 1
     if at >= len(text):
@@ -642,6 +737,9 @@ def _percent_field(text: str, at: int, mapping: Any, take: Callable[[], Any]) ->
 
 def _converted(value: Any, kind: str) -> int | float:
     """A fraction or an instance of a program's class as the number that a ``%`` conversion takes it for."""
+    value = plain(value)
+    if type(value) is int:
+        return value
     wanted = "__float__" if kind in "eEfFgG" else "__int__" if kind in "diu" else "__index__"
     if type(value) is not fractions.Fraction and special(value, wanted) is None and special(value, "__index__") is None:
         raise TypeError(f"%{kind} format: a number is required, not {class_name(type(value))}")

@@ -19,6 +19,7 @@ from typing import NoReturn
 
 from . import hardening
 from .executor import Executor, prepare
+from .guards import SPECIAL_METHODS
 from .limits import Limits
 from .wire import CONTROL, HEADER, encode_reply, frame, read_request, write_all
 
@@ -40,6 +41,38 @@ _WARM_UP = (
     ("(", False),
     ("().__class__", False),
 )
+
+# And what calls the program's own methods from native code: how deep a program may recurse through it is counted
+# differently before and after CPython has specialised the call, so all of it is specialised before the first fork.
+_OWN_METHODS = """
+o == 1; o != o; o < o; o <= o; o > 1.5; o >= 'a'; 1 < o < 2; 1 == o; o in [1]; [o] == [o]; 1 in o; o + 1; 1 + o; o - 1
+o * 2; o / 2; o // 2; o % 2; o ** 2; o << 1; o >> 1; o | 1; o & 1; o ^ 1; -o; +o; ~o; abs(o); len(o); bool(o); not o
+int(o); float(o); complex(o); round(o); round(o, 1); str(o); repr(o); f'{o}'; '%s' % o; '%d' % o; '{}'.format(o)
+print(o); o[0]; o[:2]; list(o); [x for x in o]; tuple(o); next(o); iter(o); sum(o); max(o); min(o); sorted(o); any(o)
+all(o); set(o); frozenset(o); bytes(o); dict(o); dict.fromkeys(o); o(1); o.p; o.m(); getattr(o, 'p'); hasattr(o, 'p')
+hash(o); {o: 1}; {o}; [o, 1].index(1); [o].count(1); [o].remove(1); sorted([o, o]); max(o, o); min([o], key=len)
+list(map(len, [o])); list(filter(None, [o])); list(zip(o, o)); list(enumerate(o)); divmod(o, 2); divmod(2, o)
+pow(o, 2); pow(o, 2, 5); pow(2, o); reversed(o); [1, 2][o]; range(5)[o]; 'a' * o; (lambda *a: a)(*o); chr(o); hex(o)
+''.join(o); [].extend(o); {1}.update(o); {1}.union(o); functools.reduce(len, o); heapq.heappush([o], o)
+bisect.bisect([o], o); math.floor(o); math.sqrt(o); math.prod([o]); math.fsum(o); fractions.Fraction(1, 2) + o
+collections.Counter(o); collections.deque(o); statistics.mean(o); list(itertools.chain(o, o)); itertools.islice(o, 2)
+list(itertools.accumulate(o)); list(itertools.groupby(o)); list(itertools.product(o)); list(itertools.starmap(len, o))
+str([[1], (1,), {1: [1]}, {(1, (2, frozenset([3])))}, collections.deque([[1]])]); isinstance(1, (str, (float, (int,))))
+copy.deepcopy([[1], (1, (2,)), {1: [1]}, {1}, collections.deque([[1]])]); operator.add(o, 1); operator.eq(o, 1)
+copy.copy(o); copy.deepcopy(o); json.dumps(o); random.choice(o); slice(o)
+"""
+
+
+def _warm_methods() -> str:
+    """A program that uses an object with every special method in every way of ``_OWN_METHODS``, again and again."""
+    methods = "".join(
+        f"    def {name}(self, *a):\n        return 1\n" for name in sorted(SPECIAL_METHODS - {"__init__"})
+    )
+    uses = [f"lambda: {use}" for line in _OWN_METHODS.split("\n") for use in line.split("; ") if use]
+    own = "    @property\n    def p(self):\n        return 1\n    def m(self):\n        return 1\n"
+    turn = "    kept = o\n    kept += 1\n    try:\n        use()\n    except Exception:\n        pass\n"
+    loop = f"for use in uses * 20:\n{turn}"
+    return f"class A:\n{methods}{own}o = A()\nuses = [{', '.join(uses)}]\n{loop}"
 
 
 def _serve(descriptor: int, limits: Limits) -> None:
@@ -147,7 +180,7 @@ def main(control: socket.socket, settings: dict[str, float]) -> None:
     hardening.deepen_stack()
     sys.setrecursionlimit(1000)
     warm = Executor(Limits())
-    for source, echo in _WARM_UP:
+    for source, echo in (*_WARM_UP, (_warm_methods(), False)):
         warm.run(source, None, echo)
     del warm
     gc.collect()

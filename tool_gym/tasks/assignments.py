@@ -75,11 +75,11 @@ class Assignments(RejectionFamily[Lists]):
 
     difficulties: ClassVar[tuple[int, ...]] = (3, 4, 5, 6)
     mixture: ClassVar[Mapping[str, float]] = {
-        "clean": 0.05,
+        "clean": 0.10,
         "confused": 0.55,
-        "slip_then_fix": 0.15,
-        "slip_then_guess": 0.05,
-        "guess": 0.20,
+        "slip_then_fix": 0.10,
+        "slip_then_guess": 0.10,
+        "guess": 0.15,
     }
     max_error_chars: ClassVar[int | None] = 27  # ``NameError: line 1: name 'b'``
 

@@ -64,9 +64,9 @@ class Task(ABC):
     def sample(self, rng: np.random.Generator, difficulty: int) -> Problem:
         """Draw a problem of any split. Raises ConfigError if the difficulty is not one of ``difficulties``."""
 
-    @abstractmethod
     def grade(self, problem: Problem, answer: str) -> bool:
-        """Whether the text between the answer tags is right."""
+        """Whether the text between the answer tags is right: here, whether it is the answer, blanks around it aside."""
+        return answer.strip() == problem.answer
 
     @abstractmethod
     def reasoning_quality(self, problem: Problem, history: History) -> float:
@@ -76,7 +76,7 @@ class Task(ABC):
     def demonstrate(self, problem: Problem, rng: np.random.Generator, style: str) -> list[str]:
         """The assistant turns of one demonstration, as text.
 
-        Raises ConfigError for a style that the task does not know.
+        Raises ConfigError (or KeyError) for a style that the task does not know.
         """
 
     def sample_split(self, rng: np.random.Generator, difficulty: int, split: str) -> Problem:

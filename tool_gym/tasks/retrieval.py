@@ -1,10 +1,10 @@
 """Questions of several hops over a knowledge base: a task without Python, whose work is to ask in the right order.
 
-A problem is a question ``R S a?``: from entity a follow relation R, from there S. The right calls are
-``<lookup>R a</lookup>``, which says d, then ``<lookup>S d</lookup>``, which says the answer. The *confused* reading
+A problem is a question ``RSa?``: from entity a follow relation R, from there S. The right calls are
+``<lookup>Ra</lookup>``, which says d, then ``<lookup>Sd</lookup>``, which says the answer. The *confused* reading
 is that of nested functions, R(S(a)): it follows the relations from the last one back, and its answer is right by
 luck with probability exactly 1/answers. Some questions need no tool: their answer stands in the prompt,
-``R S a=c; R S a?``.
+``RSa=c; RSa?``.
 
 Each problem has a knowledge base of its own, which only the tool shows: the prompt says nothing about it, and nothing
 about it can be learnt by heart. Splits are by the prompt, so that a question posed in training is not posed in test
@@ -36,17 +36,17 @@ _MAX_ATTEMPTS = 10_000
 
 @tool
 def lookup(key: str, problem: Problem) -> str:
-    """Follows one relation from one entity, ``R a``."""
-    fact = " ".join(key.split())
-    if fact not in problem.data["facts"]:
+    """Follows one relation from one entity, ``Ra``."""
+    facts: dict[str, str] = problem.data["facts"]
+    if key.strip() not in facts:
         raise ToolError(key, kind="KeyError")
-    return str(problem.data["facts"][fact])
+    return facts[key.strip()]
 
 
 class Retrieval(Family):
     """Questions of k hops over six relations and ``answers`` entities, any of which may be the answer. Difficulty is k.
 
-    The relations of a question are all different. ``Problem.data``: ``facts`` (the knowledge base, ``{"R a": "d"}``),
+    The relations of a question are all different. ``Problem.data``: ``facts`` (the knowledge base, ``{"Ra": "d"}``),
     ``path`` and ``confused_path`` (the k keys that either reading looks up, in order), ``confused`` (the answer of
     the confused reading), ``stated`` (whether the answer stands in the prompt).
 
@@ -62,11 +62,12 @@ class Retrieval(Family):
 
     tools: ClassVar[tuple[str, ...]] = ("lookup",)
     difficulties: ClassVar[tuple[int, ...]] = (2, 3, 4, 5)
+    # After a slip a guess is the rule: were it the right calls, slipping first would be learnt in place of them.
     mixture: ClassVar[Mapping[str, float]] = {
-        "clean": 0.05,
+        "clean": 0.10,
         "confused": 0.55,
-        "slip_then_fix": 0.15,
-        "slip_then_guess": 0.05,
+        "slip_then_fix": 0.05,
+        "slip_then_guess": 0.10,
         "guess": 0.20,
     }
     max_error_chars: ClassVar[int | None] = 24
@@ -78,7 +79,7 @@ class Retrieval(Family):
         if isinstance(no_tool, bool) or not isinstance(no_tool, int | float) or not 0 <= no_tool <= 1:
             raise ConfigError("no_tool", no_tool, "a number from 0 to 1")
         self.no_tool = float(no_tool)
-        self._keys = [f"{relation} {entity}" for relation in RELATIONS for entity in ENTITIES[:answers]]
+        self._keys = [f"{relation}{entity}" for relation in RELATIONS for entity in ENTITIES[:answers]]
 
     def __repr__(self) -> str:
         return f"Retrieval(answers={self.answers}, no_tool={self.no_tool})"
@@ -89,13 +90,13 @@ class Retrieval(Family):
         """The problem of a given question and knowledge base, whatever its luck: for pinned problems and tests.
 
         Args:
-            question: such as ``R S a``: different relations of ``PQRSTU``, their number a difficulty, and an entity.
-            facts: such as ``{"R a": "d", ...}``, with all that the two readings need.
+            question: such as ``RSa``: different relations of ``PQRSTU``, their number a difficulty, and an entity.
+            facts: such as ``{"Ra": "d", ...}``, with all that the two readings need.
             stated: whether the answer stands in the prompt.
 
         Raises ConfigError for anything else.
         """
-        *relations, start = question.split(" ")
+        relations, start = question[:-1], question[-1:]
         self.check_difficulty(len(relations))
         if not set(relations) <= set(RELATIONS) or len(set(relations)) != len(relations):
             raise ConfigError("question", question, f"different relations of {', '.join(RELATIONS)}")
@@ -107,7 +108,7 @@ class Retrieval(Family):
         for order in (relations, relations[::-1]):
             entity, keys = start, []
             for relation in order:
-                keys.append(f"{relation} {entity}")
+                keys.append(f"{relation}{entity}")
                 if keys[-1] not in facts:
                     raise ConfigError("facts", facts, f"one of {keys[-1]}")
                 entity = facts[keys[-1]]
@@ -190,8 +191,8 @@ class Retrieval(Family):
     def _assemble(self, relations: Ints, readings: Ints, facts: dict[str, str], stated: bool) -> Problem:
         right, confused = [[ENTITIES[entity] for entity in row] for row in readings.tolist()]
         names = [RELATIONS[relation] for relation in relations.tolist()]
-        path = tuple(f"{name} {entity}" for name, entity in zip(names, right, strict=False))
-        confused_path = tuple(f"{name} {entity}" for name, entity in zip(names[::-1], confused, strict=False))
+        path = tuple(f"{name}{entity}" for name, entity in zip(names, right, strict=False))
+        confused_path = tuple(f"{name}{entity}" for name, entity in zip(names[::-1], confused, strict=False))
         question = _question(relations, readings[0, 0])
         return self._problem(question, facts, path, right[-1], confused_path, confused[-1], stated)
 
@@ -233,7 +234,7 @@ class Retrieval(Family):
             if call.tool != lookup.name or not result.ok:
                 quality = 0.0
                 continue
-            key = " ".join(call.body.split())
+            key = call.body.strip()
             if key in path[: found + 1]:
                 found, quality = max(found, path.index(key) + 1), 1.0
             else:
@@ -253,10 +254,10 @@ class Retrieval(Family):
         return [_lookup(key) for key in problem.data["confused_path"]]
 
     def _slip(self, problem: Problem, rng: np.random.Generator) -> str:
-        """What no knowledge base has: the whole question, a relation alone, a key without its blank or turned round."""
-        relation, entity = problem.data["path"][0].split(" ")
-        question = " ".join(key[0] for key in problem.data["path"]) + f" {entity}"
-        slips = (question, relation, relation + entity, f"{entity} {relation}")
+        """What no knowledge base has: the whole question, a relation or an entity alone, or a key turned round."""
+        relation, entity = problem.data[("path", "confused_path")[int(rng.integers(2))]][0]
+        question = "".join(key[0] for key in problem.data["path"]) + entity
+        slips = (question, relation, entity, entity + relation)
         return _lookup(slips[int(rng.integers(len(slips)))])
 
     def _candidate(self, index: int) -> str:
@@ -270,12 +271,12 @@ def _orders(size: int) -> Ints:
 
 
 def _question(relations: Ints, start: int) -> str:
-    """``R S a``."""
-    return " ".join([*(RELATIONS[relation] for relation in relations), ENTITIES[start]])
+    """``RSa``."""
+    return "".join(RELATIONS[relation] for relation in relations) + ENTITIES[start]
 
 
 def _prompt(question: str, stated_answer: str) -> str:
-    """``R S a?``, or ``R S a=c; R S a?`` where the answer is stated."""
+    """``RSa?``, or ``RSa=c; RSa?`` where the answer is stated."""
     return f"{question}={stated_answer}; {question}?" if stated_answer else f"{question}?"
 
 
