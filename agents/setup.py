@@ -22,6 +22,7 @@ from tool_gym.interpreter import InterpreterPool
 from tool_gym.noise import BurstNoise, CorrelatedNoise, IIDNoise, NoiseModel, NoNoise, PerToolNoise
 from tool_gym.registration import Resolved, resolve
 from tool_gym.tasks import Problem
+from tool_gym.watchdog import watched
 
 LEAST_REFERENCE = 256
 """Calls below which a reference distribution is not worth the name; 4,096 are measured where there are as many."""
@@ -121,7 +122,8 @@ class Setup:
         """One problem of a split, its difficulty drawn evenly, all under one key."""
         generator = rng.generator(key)
         level = difficulties[int(generator.integers(len(difficulties)))]
-        return self.env.task.sample_split(generator, level, split)
+        with watched(f"{type(self.env.task).__name__}.sample"):
+            return self.env.task.sample_split(generator, level, split)
 
 
 def make_noise(config: NoiseConfig, reference: npt.NDArray[np.float64], *, frozen: bool = False) -> NoiseModel:

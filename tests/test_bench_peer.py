@@ -147,7 +147,7 @@ def test_an_unknown_peer_is_refused() -> None:
 def test_a_peer_that_is_not_installed_is_refused_before_anything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr("experiments.bench.PARTS", {"tools": lambda config: pytest.fail("measured")})
-    with pytest.raises(ConfigError, match=r"\[bench\].*trl, transformers, datasets, accelerate missing"):
+    with pytest.raises(ConfigError, match=r"trl, transformers, datasets, accelerate missing, pip install .*\[bench\]"):
         bench(BenchConfig(peer="trl"), quiet())
 
 

@@ -700,3 +700,33 @@ def test_a_tool_knows_the_problem_and_keeps_a_state_of_its_own_in_each_episode()
     for one in (episodes, twin):
         one.submit(ids[:1], ["<tally></tally>"])
         assert one.collect()[0].observation == f"<output>{PROBLEM.prompt} 3</output>"
+
+
+class Dawdling(Sums):
+    """Hangs where it is told to."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__()
+        self.method = method
+
+    def _maybe_hang(self, method: str) -> None:
+        while self.method == method:
+            pass
+
+    def grade(self, problem: Problem, answer: str) -> bool:
+        self._maybe_hang("grade")
+        return super().grade(problem, answer)
+
+    def reasoning_quality(self, problem: Problem, history: History) -> float:
+        self._maybe_hang("reasoning_quality")
+        return super().reasoning_quality(problem, history)
+
+
+@pytest.mark.parametrize(
+    ("method", "turn"), [("grade", "<answer>7</answer>"), ("reasoning_quality", "<python>1</python>")]
+)
+def test_a_task_that_hangs_is_ended_and_named(method: str, turn: str) -> None:
+    episodes = build(task=Dawdling(method), task_seconds=0.2)
+    episodes.submit(episodes.begin([EpisodeSpec(PROBLEM, 1)]), [turn])
+    with pytest.raises(TaskError, match=rf"Dawdling\.{method} \('3\+4'\) has not returned for"):
+        episodes.collect()

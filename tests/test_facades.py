@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """The façades of standard modules: everyday programs print what Python prints, hostile ones end within their limits."""
 
 from __future__ import annotations
@@ -5,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import decimal
 import io
+import string
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -14,9 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tool_gym.interpreter import InterpreterPool, Limits
+from tool_gym.interpreter import InterpreterPool, InterpreterSession, Limits
 from tool_gym.interpreter.facades import decimals, texts
 from tool_gym.interpreter.meter import METER
+from tool_gym.interpreter.values import to_format
 
 # What models write all day. Each block is a program, named by the comment at its head.
 EVERYDAY_SOURCE = r"""
@@ -645,7 +648,7 @@ print(textwrap.wrap('a' * 25, 10), textwrap.wrap('x y', 1), textwrap.wrap(''), t
 def f(x):
     return isinstance(x, int | str | None)
 print(f(1), f('a'), f(None), f(1.5), isinstance([], list | tuple), isinstance(1, (int | float, str)))
-"""  # noqa: E501
+"""
 EVERYDAY = {
     block.partition("\n")[0]: block.partition("\n")[2] for block in EVERYDAY_SOURCE.split("### ") if block.strip()
 }
@@ -670,3 +673,820 @@ def test_everyday_program_prints_what_python_prints(pool: InterpreterPool, name:
     result = pool.run(EVERYDAY[name])
     assert result.ok, result
     assert result.output == by_python(EVERYDAY[name])
+
+
+# name: (program, what it must end as). "limit" is any limit but time and crash, which are backstops.
+HOSTILE: dict[str, tuple[str, str]] = {
+    # ---- decimal
+    "precision": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\ngetcontext().prec = 10 ** 9",
+        "limit memory",
+    ),
+    "precision at once": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nContext(prec=10 ** 18)",
+        "limit memory",
+    ),
+    "precision in a block": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nwith localcontext(prec=10 ** 12):\n    pass",
+        "limit memory",
+    ),
+    "huge power": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nprint(Decimal(10) ** (10 ** 9))",
+        "error Overflow",
+    ),
+    "power of a power": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nprint(Decimal('1.0000001') ** (10 ** 30))",
+        "error Overflow",
+    ),
+    "power with a long exponent": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\ne = Decimal('9' * 70000)\nprint(Decimal('1.' + '0' * 70000 + '1') ** e)",
+        "limit steps",
+    ),
+    "modular power": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nc = Context(prec=50000)\nx = Decimal('7' * 40000)\nprint(c.power(x, x, x + 1))",
+        "limit",
+    ),
+    "integer of a big number": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nint(Decimal('1e1000000'))",
+        "limit memory",
+    ),
+    "integer of a huge number": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nint(Decimal('1e999999999'))",
+        "limit memory",
+    ),
+    "floor": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nimport math\nmath.floor(Decimal('1e999999999'))",
+        "limit memory",
+    ),
+    "ceil": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nimport math\nmath.ceil(Decimal('-1e999999999'))",
+        "limit memory",
+    ),
+    "round": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nround(Decimal('1e999999999'))",
+        "limit memory",
+    ),
+    "trunc": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nimport math\nmath.trunc(Decimal('1e999999999'))",
+        "limit memory",
+    ),
+    "ratio": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nDecimal('1e-999999999').as_integer_ratio()",
+        "limit memory",
+    ),
+    "as a fraction": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nfrom fractions import Fraction\nFraction(Decimal('1e999999999'))",
+        "limit memory",
+    ),
+    "averaged": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nimport statistics\nstatistics.mean([Decimal('1e999999'), 1])",
+        "limit memory",
+    ),
+    "percent d": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\n'%d' % Decimal('1e999999999')",
+        "limit memory",
+    ),
+    "fixed format": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nf'{Decimal(\"1e999999999\"):f}'",
+        "limit memory",
+    ),
+    "small fixed format": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nf'{Decimal(\"1e-999999999\"):f}'",
+        "limit memory",
+    ),
+    "format width": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nf'{Decimal(1):999999999}'",
+        "limit memory",
+    ),
+    "format precision": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nf'{Decimal(1):.999999999f}'",
+        "limit memory",
+    ),
+    "format of a format": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nw = 10 ** 9\nf'{Decimal(1):{w}}'",
+        "limit memory",
+    ),
+    "digits": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nDecimal('1' * 10 ** 6)",
+        "limit memory",
+    ),
+    "digits in a tuple": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nDecimal((0, (1,) * 10 ** 6, 0))",
+        "limit memory",
+    ),
+    "tuple of odd things": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nclass K:\n    def __index__(self):\n        while True: pass\nDecimal((K(), (K(),), K()))",
+        "error ValueError",
+    ),
+    "logarithm at high precision": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\ngetcontext().prec = 70000\nDecimal(3).ln()",
+        "limit steps",
+    ),
+    "exponential at high precision": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\ngetcontext().prec = 70000\nDecimal(3).exp()",
+        "limit steps",
+    ),
+    "root at high precision": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\ngetcontext().prec = 70000\nDecimal(3).sqrt()",
+        "limit steps",
+    ),
+    "logarithm of many digits": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nDecimal('3' * 70000).log10()",
+        "limit steps",
+    ),
+    "products": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\ngetcontext().prec = 70000\nx = Decimal(1) / 3\nwhile True:\n    x * x",
+        "limit steps",
+    ),
+    "quotients": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\ngetcontext().prec = 70000\nx = Decimal('3' * 70000)\nwhile True:\n    1 / x\n    x % 7",
+        "limit steps",
+    ),
+    "sums": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\ngetcontext().prec = 70000\nx = Decimal('1e-60000')\nwhile True:\n    x + 1",
+        "limit steps",
+    ),
+    "comparisons": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nx, y = Decimal('3' * 70000), 3 ** 100000\nwhile True:\n    x < y\n    x == y\n    y > x",
+        "limit steps",
+    ),
+    "comparison with a fraction": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nfrom fractions import Fraction\nx, y = Decimal('1e999999999'), Fraction(3 ** 100000, 7 ** 80000)\n"
+        "while True:\n    x < y\n    y == x",
+        "limit steps",
+    ),
+    "comparison of exponents": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nx, y = Decimal('1e999999999'), Decimal('1e-999999999')\nwhile True:\n    x > y\n    x == 1",
+        "limit steps",
+    ),
+    "hashes": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nx = Decimal('3' * 70000 + 'e999999999')\nwhile True:\n    hash(x)",
+        "limit steps",
+    ),
+    "colliding keys": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nd = {}\ni = 0\nwhile True:\n    d[Decimal(i * (2 ** 61 - 1))] = 1\n    i += 1",
+        "limit steps",
+    ),
+    "numbers of integers": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nx = 3 ** 160000\nwhile True:\n    Decimal(x)",
+        "limit steps",
+    ),
+    "digits taken": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nx = Decimal('3' * 70000)\nwhile True:\n    x.as_tuple()",
+        "limit steps",
+    ),
+    "texts": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nx = Decimal('3' * 70000)\nwhile True:\n    str(x)\n    repr(x)",
+        "limit steps",
+    ),
+    "logical": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\ngetcontext().prec = 70000\nx = Decimal('1' * 70000)\nwhile True:\n    x.logical_xor(x)\n"
+        "    x.rotate(5)\n    x.shift(-3)\n    x.next_plus()",
+        "limit steps",
+    ),
+    "sorted": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nxs = [Decimal('3' * 70000 + str(i)) for i in range(50)]\nwhile True:\n    sorted(xs)\n    max(xs)",
+        "limit steps",
+    ),
+    "native number": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nprint('REACHED', Decimal(1)._native)",
+        "refused PolicyError",
+    ),
+    "native number by name": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nprint('REACHED', getattr(Decimal(1), '_nat' + 'ive'))",
+        "refused",
+    ),
+    "change of the class": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nDecimal.sqrt = lambda self: 5",
+        "refused PolicyError",
+    ),
+    "change of a number": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nDecimal(1).x = 5",
+        "error AttributeError",
+    ),
+    "signals of a program": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\ntype(getcontext().flags)(iter(range(10 ** 12)))",
+        "error TypeError",
+    ),
+    "method misused": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nDecimal.sqrt(5)",
+        "error TypeError",
+    ),
+    "traps off": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\ngetcontext().traps[InvalidOperation] = False\ngetcontext().traps[DivisionByZero] = False\n"
+        "print(Decimal('x'), Decimal(1) / 0, getcontext().flags[DivisionByZero])",
+        "ok",
+    ),
+    "comparison of odd things": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nclass K:\n    def __eq__(self, o):\n        while True: pass\n    __lt__ = __gt__ = None\n"
+        "Decimal(1) == K()",
+        "refused",
+    ),
+    # ---- named tuples
+    "many fields": (
+        "from collections import namedtuple\nnamedtuple('A', ['x%d' % i for i in range(10 ** 6)])",
+        "limit",
+    ),
+    "too many fields": (
+        "from collections import namedtuple\nnamedtuple('A', ['x%d' % i for i in range(2000)])",
+        "limit memory",
+    ),
+    "many classes": (
+        "from collections import namedtuple\nwhile True:\n    namedtuple('A', 'x y')",
+        "limit steps",
+    ),
+    "endless names": (
+        "from collections import namedtuple\nimport itertools\nnamedtuple('A', itertools.repeat('x'))",
+        "limit",
+    ),
+    "names that never end": (
+        "from collections import namedtuple\nclass S:\n    def __str__(self):\n        while True: pass\nnamedtuple('A', [S()])",
+        "limit steps",
+    ),
+    "private field": ("from collections import namedtuple\nnamedtuple('A', '__class__')", "error ValueError"),
+    "code for a name": (
+        "from collections import namedtuple\nnamedtuple('A', ['x=1):\\n print(9)#'])",
+        "error ValueError",
+    ),
+    "code for the class": ("from collections import namedtuple\nnamedtuple('A(object)', 'x')", "error ValueError"),
+    "record repeated": (
+        "from collections import namedtuple\np = namedtuple('A', 'x')(1)\nprint(len(p * 10 ** 9))",
+        "limit memory",
+    ),
+    "record repeated from the left": (
+        "from collections import namedtuple\np = namedtuple('A', 'x')(1)\nprint(len(10 ** 9 * p))",
+        "limit memory",
+    ),
+    "record added": (
+        "from collections import namedtuple\np = namedtuple('A', 'x')(1)\nt = (1,) * 900000\nwhile True:\n    t + p",
+        "limit steps",
+    ),
+    "nested records hashed": (
+        "from collections import namedtuple\nP = namedtuple('P', 'x y')\np = P(1, 1)\nfor i in range(60):\n    p = P(p, p)\n"
+        "print(hash(p))",
+        "limit",
+    ),
+    "nested records as a key": (
+        "from collections import namedtuple\nP = namedtuple('P', 'x y')\np = P(1, 1)\nfor i in range(60):\n    p = P(p, p)\n"
+        "print({p: 1})",
+        "limit",
+    ),
+    "nested records compared": (
+        "from collections import namedtuple\nP = namedtuple('P', 'x y')\np, q = P(1, 1), P(1, 1)\nfor i in range(60):\n"
+        "    p, q = P(p, p), P(q, q)\nprint(p == q)",
+        "limit",
+    ),
+    "nested records printed": (
+        "from collections import namedtuple\nP = namedtuple('P', 'x y')\np = P(1, 1)\nfor i in range(60):\n    p = P(p, p)\nprint(p)",
+        "limit",
+    ),
+    "deep records": (
+        "from collections import namedtuple\nP = namedtuple('P', 'x')\np = P(1)\nfor i in range(100000):\n    p = P(p)\nprint(p)",
+        "limit",
+    ),
+    "deep records hashed": (
+        "from collections import namedtuple\nP = namedtuple('P', 'x')\np = P(1)\nfor i in range(100000):\n    p = P(p)\nhash(p)",
+        "limit",
+    ),
+    "deep records compared": (
+        "from collections import namedtuple\nP = namedtuple('P', 'x')\np = q = P(1)\nfor i in range(50000):\n    p = P(p)\n"
+        "for i in range(50000):\n    q = P(q)\nprint(p == q)",
+        "limit",
+    ),
+    "record in itself": (
+        "from collections import namedtuple\nP = namedtuple('P', 'x')\nxs = []\np = P(xs)\nxs.append(p)\nprint(p)\nprint(p == p)\nhash(p)",
+        "error TypeError",
+    ),
+    "colliding records": (
+        "from collections import namedtuple\nP = namedtuple('P', 'x')\nd = {}\ni = 0\nwhile True:\n    d[P(i * (2 ** 61 - 1))] = i\n    i += 1",
+        "limit steps",
+    ),
+    "records by index": (
+        "from collections import namedtuple\np = namedtuple('A', 'x')(1)\np[10 ** 30]",
+        "error IndexError",
+    ),
+    "signature of a record": (
+        "from collections import namedtuple\nprint('REACHED', namedtuple('A', 'x')._signature)",
+        "refused",
+    ),
+    "change of a façade's record": ("import functools\ntype(functools.cache(print).cache_info()).hits = 5", "refused"),
+    # ---- dataclasses
+    "factory that hangs": (
+        "from dataclasses import asdict, dataclass, field, fields\ndef f():\n    while True: pass\n@dataclass\nclass A:\n    x: int = field(default_factory=f)\nA()",
+        "limit steps",
+    ),
+    "equal for ever": (
+        "from dataclasses import asdict, dataclass, field, fields\n@dataclass\nclass A:\n    x: object = None\na, b = A(), A()\na.x, b.x = b, a\nprint(a == b)",
+        "limit",
+    ),
+    "ordered for ever": (
+        "from dataclasses import asdict, dataclass, field, fields\n@dataclass(order=True)\nclass A:\n    x: object = None\na, b = A(), A()\na.x, b.x = b, a\nprint(a < b)",
+        "limit",
+    ),
+    "hashed for ever": (
+        "from dataclasses import asdict, dataclass, field, fields\n@dataclass(unsafe_hash=True)\nclass A:\n    x: object = None\na = A()\na.x = a\nprint(hash(a))",
+        "limit",
+    ),
+    "keyed for ever": (
+        "from dataclasses import asdict, dataclass, field, fields\n@dataclass(unsafe_hash=True)\nclass A:\n    x: object = None\na = A()\na.x = (a,)\nprint({a: 1})",
+        "limit",
+    ),
+    "doubled": (
+        "from dataclasses import asdict, dataclass, field, fields\n@dataclass\nclass A:\n    x: object\n    y: object\na = A(1, 1)\nfor i in range(60):\n    a = A(a, a)\n"
+        "print(a)",
+        "limit",
+    ),
+    "doubled as a dictionary": (
+        "from dataclasses import asdict, dataclass, field, fields\n@dataclass\nclass A:\n    x: object\n    y: object\na = A(1, 1)\nfor i in range(60):\n    a = A(a, a)\n"
+        "asdict(a)",
+        "limit",
+    ),
+    "doubled compared": (
+        "from dataclasses import asdict, dataclass, field, fields\n@dataclass\nclass A:\n    x: object\n    y: object\na, b = A(1, 1), A(1, 1)\nfor i in range(60):\n"
+        "    a, b = A(a, a), A(b, b)\nprint(a == b)",
+        "limit",
+    ),
+    "dictionary of itself": (
+        "from dataclasses import asdict, dataclass, field, fields\n@dataclass\nclass A:\n    x: object = None\na = A()\na.x = a\nasdict(a)",
+        "limit recursion",
+    ),
+    "factory of dictionaries": (
+        "from dataclasses import asdict, dataclass, field, fields\n@dataclass\nclass A:\n    x: int = 1\ndef f(pairs):\n    while True: pass\nasdict(A(), dict_factory=f)",
+        "limit steps",
+    ),
+    "after the constructor": (
+        "from dataclasses import asdict, dataclass, field, fields\n@dataclass\nclass A:\n    x: int = 1\n    def __post_init__(self):\n        A()\nA()",
+        "limit",
+    ),
+    "dataclass of a façade": (
+        "from dataclasses import asdict, dataclass, field, fields\nimport string\ndataclass(string.Template)",
+        "error TypeError",
+    ),
+    "dataclass of a number": (
+        "from dataclasses import asdict, dataclass, field, fields\nfrom decimal import Decimal\ndataclass(Decimal)",
+        "error TypeError",
+    ),
+    "dataclass of a type": (
+        "from dataclasses import asdict, dataclass, field, fields\ndataclass(int)",
+        "error TypeError",
+    ),
+    "dataclass of an instance": (
+        "from dataclasses import asdict, dataclass, field, fields\ndataclass(5)",
+        "error TypeError",
+    ),
+    "many dataclasses": (
+        "from dataclasses import asdict, dataclass, field, fields\nwhile True:\n    @dataclass\n    class A:\n        x: int = 1",
+        "limit steps",
+    ),
+    "shape of a dataclass": (
+        "from dataclasses import asdict, dataclass, field, fields\n@dataclass\nclass A:\n    x: int\nprint('REACHED', A._shape_)",
+        "refused",
+    ),
+    "fields of a dataclass": (
+        "from dataclasses import asdict, dataclass, field, fields\n@dataclass\nclass A:\n    x: int\nprint('REACHED', A.__dataclass_fields__)",
+        "refused",
+    ),
+    "field written": (
+        "from dataclasses import asdict, dataclass, field, fields\n@dataclass\nclass A:\n    x: int\nfields(A)[0].name = 'y'",
+        "refused",
+    ),
+    "property in the way": (
+        "from dataclasses import asdict, dataclass, field, fields\n@dataclass\nclass A:\n    x: int\n    @property\n    def x(self):\n        return self.x\n"
+        "print(A(1).x)",
+        "error",
+    ),
+    "frozen all the way": (
+        "from dataclasses import asdict, dataclass, field, fields\n@dataclass(frozen=True)\nclass A:\n    x: int\na = A(1)\nobject.__setattr__(a, 'x', 2)",
+        "refused",
+    ),
+    # ---- enumerations
+    "enumeration without end": (
+        "from enum import Enum, IntEnum\nwhile True:\n    class A(Enum):\n        X = 1\n        Y = 2",
+        "limit steps",
+    ),
+    "constructor of members": (
+        "from enum import Enum, IntEnum\nclass A(Enum):\n    X = 1\n    def __init__(self, v):\n        while True: pass",
+        "limit steps",
+    ),
+    "member as a number": (
+        "from enum import Enum, IntEnum\nclass A(IntEnum):\n    X = 60000\nprint(2 ** (A.X ** A.X))",
+        "limit memory",
+    ),
+    "big member": ("from enum import Enum, IntEnum\nclass A(IntEnum):\n    X = 10 ** 9", "refused"),
+    "repeated by a member": (
+        "from enum import Enum, IntEnum\nclass A(IntEnum):\n    X = 60000\nprint(len('ab' * 10000 * A.X))",
+        "limit",
+    ),
+    "shifted by a member": (
+        "from enum import Enum, IntEnum\nclass A(IntEnum):\n    X = 60000\nx = 1\nwhile True:\n    x = x << A.X",
+        "limit memory",
+    ),
+    "factorial of a member": (
+        "from enum import Enum, IntEnum\nimport math\nclass A(IntEnum):\n    X = 60000\nwhile True:\n    math.factorial(A.X)",
+        "limit",
+    ),
+    "power of a member": (
+        "from enum import Enum, IntEnum\nclass A(IntEnum):\n    X = 60000\nm = 3 ** 100000\nwhile True:\n    pow(m - 1, A.X, m)",
+        "limit",
+    ),
+    "rounded by a member": (
+        "from enum import Enum, IntEnum\nclass A(IntEnum):\n    X = -60000\nm = 3 ** 150000\nwhile True:\n    round(m, A.X)",
+        "limit",
+    ),
+    "value that is equal to all": (
+        "from enum import Enum, IntEnum\nclass K:\n    def __eq__(self, o):\n        while True: pass\n    def __hash__(self):\n        return 1\n"
+        "class A(Enum):\n    X = 1\nA(K())",
+        "limit steps",
+    ),
+    "colliding values": (
+        "from enum import Enum, IntEnum\nEnum('A', [('x%d' % i, i * (2 ** 61 - 1)) for i in range(20000)])",
+        "limit",
+    ),
+    "extended": (
+        "from enum import Enum, IntEnum\nclass A(Enum):\n    X = 1\nclass B(A):\n    Y = 2",
+        "error TypeError",
+    ),
+    "mixed": ("from enum import Enum, IntEnum\nclass A(Exception, Enum):\n    X = 1", "refused"),
+    "mixed with numbers": (
+        "from enum import Enum, IntEnum\nfrom decimal import Decimal\nclass A(Decimal, Enum):\n    X = 1",
+        "refused",
+    ),
+    "base changed": ("from enum import Enum, IntEnum\nEnum.name = 5", "refused"),
+    "members of the base": ("from enum import Enum, IntEnum\nEnum._members_ = 5", "refused"),
+    # ---- abstract classes
+    "subclass hook": (
+        "from collections.abc import Iterable\nclass A(Iterable):\n    def __subclasshook__(cls, o):\n        return True",
+        "refused",
+    ),
+    "instance hook": ("class A:\n    def __instancecheck__(cls, o):\n        return True\nisinstance(1, A)", "refused"),
+    "registered": ("from collections.abc import Iterable\nIterable.register(int)", "error AttributeError"),
+    "abstract made": ("from collections.abc import Set\nclass A(Set):\n    pass", "refused"),
+    "abstract changed": ("import abc\nabc.ABC.x = 5", "refused"),
+    "endless sequence": (
+        "from collections.abc import Sequence\nclass A(Sequence):\n    def __len__(self):\n        return 10 ** 12\n"
+        "    def __getitem__(self, i):\n        return i\nprint(-1 in A())",
+        "limit steps",
+    ),
+    "endless sequence reversed": (
+        "from collections.abc import Sequence\nclass A(Sequence):\n    def __len__(self):\n        return 10 ** 12\n"
+        "    def __getitem__(self, i):\n        return i\nlist(reversed(A()))",
+        "limit",
+    ),
+    "cleared for ever": (
+        "from collections.abc import MutableMapping\nclass A(MutableMapping):\n    def __len__(self):\n        return 1\n"
+        "    def __iter__(self):\n        return iter([1])\n    def __getitem__(self, k):\n        return 1\n"
+        "    def __setitem__(self, k, v):\n        pass\n    def __delitem__(self, k):\n        pass\nA().clear()",
+        "limit steps",
+    ),
+    "many checks": (
+        "from collections.abc import Sequence\nwhile True:\n    class A:\n        pass\n    isinstance(A(), Sequence)",
+        "limit steps",
+    ),
+    # ---- templates and text
+    "hostile mapping": (
+        "from string import Template\nclass M:\n    def __getitem__(self, k):\n        while True: pass\nTemplate('$a').substitute(M())",
+        "limit steps",
+    ),
+    "value that never ends": (
+        "from string import Template\nclass S:\n    def __str__(self):\n        while True: pass\nTemplate('$a').substitute(a=S())",
+        "limit steps",
+    ),
+    "big values": (
+        "from string import Template\nTemplate('$a' * 5000).substitute(a='x' * 1000000)",
+        "limit",
+    ),
+    "big mapping": (
+        "from string import Template\nm = {str(i): i for i in range(50000)}\nm['a'] = 1\nt = Template('$a ' * 3000)\nwhile True:\n"
+        "    t.substitute(m)",
+        "limit steps",
+    ),
+    "template changed": ("import string\nstring.Template.delimiter = '#'", "refused"),
+    "template's method changed": ("import string\nstring.Template.substitute = lambda *a: 5", "refused"),
+    "template in a class": (
+        "import string\nclass T(string.Template):\n    idpattern = '(a+)+z'\nprint(T('$' + 'a' * 40).is_valid())",
+        "limit steps",
+    ),
+    "template without a delimiter": (
+        "import string\nclass T(string.Template):\n    delimiter = ''\nprint(T('abc').safe_substitute())",
+        "error ValueError",
+    ),
+    "formatter": ("import string\nstring.Formatter()", "refused"),
+    "indent": ("import textwrap\ntextwrap.indent('a\\n' * 100000, 'x' * 10000)", "limit memory"),
+    "indent of lines": ("import textwrap\ntextwrap.wrap('a ' * 1000, 5, initial_indent='x' * 10 ** 7)", "refused"),
+    "tabs": ("import textwrap\ntextwrap.wrap('\\t' * 10000, 5, tabsize=10 ** 9)", "limit memory"),
+    "words": ("import textwrap\ntextwrap.fill('a' * 10 ** 6, 1)", "limit steps"),
+    "hyphens": ("import textwrap\ntextwrap.fill('a-' * 10 ** 5, 10)", "limit steps"),
+    "hostile width": ("import textwrap\ntextwrap.wrap('a b', 10 ** 100)", "ok"),
+    "dedent": ("import textwrap\nt = '   a\\n' * 100000\nwhile True:\n    textwrap.dedent(t)", "limit steps"),
+    "predicate": (
+        "import textwrap\ndef f(line):\n    while True: pass\ntextwrap.indent('a', 'b', f)",
+        "limit steps",
+    ),
+    # ---- random
+    "distribution of nothing": ("import random\nrandom.gammavariate(float('nan'), 1)", "limit steps"),
+    "distribution of too much": ("import random\nrandom.gammavariate(float('inf'), 1)", "limit steps"),
+    "beta of nothing": ("import random\nrandom.betavariate(float('nan'), float('nan'))", "limit steps"),
+    "circular": ("import random\nrandom.vonmisesvariate(float('nan'), float('nan'))", "limit steps"),
+    "bytes": ("import random\nrandom.randbytes(10 ** 9)", "limit memory"),
+    "bits": ("import random\nrandom.getrandbits(10 ** 9)", "limit memory"),
+    "ranges": ("import random\nb = 1 << 250000\nwhile True:\n    random.randrange(b)", "limit steps"),
+    "samples": ("import random\nrandom.sample(range(10 ** 12), 10 ** 6)", "limit"),
+    "sample of counts": ("import random\nrandom.sample('ab', counts=[10 ** 30, 1], k=3)", "error OverflowError"),
+    "generator of the machine": ("import random\nprint('REACHED', random.SystemRandom())", "refused"),
+    "state": ("import random\nprint('REACHED', random.getstate())", "refused"),
+    # ---- itertools, heapq, functools, operator, json
+    "skipped": ("import itertools\nnext(itertools.islice(iter(range(10 ** 12)), 10 ** 9, None))", "limit steps"),
+    "cycled": ("import itertools\nfor x in itertools.cycle(itertools.count()): pass", "limit"),
+    "teed": ("import itertools\na, b = itertools.tee(itertools.count())\nfor x in a: pass", "limit"),
+    "many tees": ("import itertools\nitertools.tee([], 10 ** 9)", "limit memory"),
+    "grouped": ("import itertools\nlist(itertools.groupby(itertools.repeat(1)))", "limit"),
+    "merged": ("import heapq, itertools\nlist(heapq.merge(itertools.count(), itertools.count()))", "limit"),
+    "arranged": ("import itertools\nlist(itertools.permutations(range(20)))", "limit"),
+    "index of an object": (
+        "class K:\n    def __index__(self):\n        return 10 ** 8\nimport math\nmath.factorial(K())",
+        "limit memory",
+    ),
+    "combinations of objects": (
+        "class K:\n    def __index__(self):\n        return 10 ** 8\nimport math\nmath.comb(K(), K())\nmath.perm(K(), K())",
+        "limit memory",
+    ),
+    "cached for ever": ("import functools\n@functools.cache\ndef f(x):\n    return f(x + 1)\nf(0)", "limit recursion"),
+    "cache that grows": (
+        "import functools\nf = functools.cache(lambda x: x)\ni = 0\nwhile True:\n    f(i)\n    i += 1",
+        "limit",
+    ),
+    "partials": (
+        "import functools\nf = print\nfor i in range(100000):\n    f = functools.partial(f, 'a')\nf()",
+        "limit",
+    ),
+    "partials of a function": (
+        "import functools\nf = lambda *a: 0\nwhile True:\n    f = functools.partial(f, *range(1000))",
+        "limit",
+    ),
+    "private attribute": ("import operator\nprint('REACHED', operator.attrgetter('a.__class__')(1))", "refused"),
+    "private method": ("import operator\nprint('REACHED', operator.methodcaller('__class__')(1))", "refused"),
+    "item of a module": ("import operator, math\noperator.setitem(math, 'pi', 3)", "refused"),
+    "format by a caller": (
+        "import operator\nprint('REACHED', operator.methodcaller('format', 1)('{0.__class__}'))",
+        "refused",
+    ),
+    "attributes copied": (
+        "import functools\ndef f(): pass\nfunctools.update_wrapper(f, print, assigned=('__globals__',))",
+        "refused",
+    ),
+    "ordering of a façade": ("import functools, string\nfunctools.total_ordering(string.Template)", "error TypeError"),
+    "cached in a class of ours": ("import functools\nfunctools.cached_property(print).func", "error AttributeError"),
+    "json of a loop": ("import json\nx = {}\nx['a'] = x\njson.dumps(x)", "error ValueError"),
+    "json of a default": ("import json\njson.dumps({1}, default=lambda o: {1})", "limit recursion"),
+    "json of doubles": ("import json\nx = []\nfor i in range(60):\n    x = [x, x]\njson.dumps(x)", "limit"),
+    "json of depth": ("import json\nx = []\nfor i in range(100000):\n    x = [x]\njson.dumps(x)", "limit"),
+    "json indented": (
+        "import json\nx = list(range(100000))\nfor i in range(300):\n    x = [x]\njson.dumps(x, indent=16)",
+        "limit",
+    ),
+    "json read": ("import json\njson.loads('[' * 100000)", "limit"),
+    "json of objects": (
+        "import json\ndef f(d):\n    return json.loads('{}', object_hook=f)\nf(0)",
+        "limit recursion",
+    ),
+    "statistics of objects": (
+        "import statistics\nclass K:\n    def __add__(self, o):\n        while True: pass\nstatistics.mean([K()])",
+        "error TypeError",
+    ),
+    "quantiles": ("import statistics\nstatistics.quantiles([1, 2], n=10 ** 9)", "limit memory"),
+    # ---- with, chain maps, types
+    "with a file": ("with open('/etc/passwd') as f:\n    print('REACHED')", "refused"),
+    "with an object": ("class A: pass\nwith A():\n    print('REACHED')", "refused"),
+    "with a function": ("with print:\n    print('REACHED')", "refused"),
+    "with a class of managers": (
+        "class A:\n    def __enter__(self):\n        return 1\n    def __exit__(self, *a):\n        print('REACHED')\nwith A():\n    1 / 0",
+        "refused",
+    ),
+    "spent in a block": (
+        "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nwhile True:\n    try:\n        with localcontext():\n            while True: pass\n"
+        "    except BaseException:\n        pass",
+        "limit steps",
+    ),
+    "chain of itself": (
+        "from collections import ChainMap\nc = ChainMap({})\nc.maps.append(c)\nprint(c['a'])",
+        "limit recursion",
+    ),
+    "chain of a module": ("from collections import ChainMap\nimport math\nChainMap(math)['pi']", "error TypeError"),
+    "chain that writes": (
+        "from collections import ChainMap\nimport math\nc = ChainMap({})\nc.maps[0] = math\nc['pi'] = 3",
+        "refused",
+    ),
+    "long chain": (
+        "from collections import ChainMap\nc = ChainMap({})\nwhile True:\n    c = c.new_child()\n    'a' in c",
+        "limit steps",
+    ),
+    "object changed": ("type(object()).x = 5", "refused"),
+    "clock": ("import time\nprint('REACHED', time.time())", "refused"),
+    "date": ("from datetime import datetime\nprint('REACHED', datetime.now())", "refused"),
+    "hints evaluated": ("import typing\nprint('REACHED', typing.get_type_hints(print))", "refused"),
+}
+
+
+def ends_as(result: Any, expected: str) -> bool:
+    status, _, kind = expected.partition(" ")
+    return result.status == status and kind in ("", result.kind) and result.kind not in ("time", "crash")
+
+
+@pytest.fixture(scope="module")
+def short() -> Iterator[InterpreterPool]:
+    """A pool whose calls have few steps, so that two hundred hostile programs take seconds."""
+    with InterpreterPool(workers=1, limits=Limits(steps=200_000)) as pool:
+        yield pool
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_program_ends_within_its_limits_and_leaves_no_trace(short: InterpreterPool, name: str) -> None:
+    code, expected = HOSTILE[name]
+    result = short.run(code)
+    assert ends_as(result, expected), result
+    assert "REACHED" not in result.output
+    assert " at 0x" not in result.output + result.message
+    assert len(result.output) + len(result.message) < 50_000
+    assert short.run(PROBE).output == PROBE_OUTPUT
+
+
+# What a hostile program could have changed.
+PROBE = """
+from decimal import Decimal, getcontext
+import string, random, itertools
+print(Decimal(1) / 3, getcontext().prec, string.Template('$a').substitute(a=1), random.random(), Decimal(9).sqrt())
+"""
+PROBE_OUTPUT = "0.3333333333333333333333333333 28 1 0.8444218515250481 3\n"
+
+
+def test_no_hostile_program_needed_a_backstop(short: InterpreterPool) -> None:
+    # Runs after the programs: the counters are those of all of them.
+    assert (short.stats.kills, short.stats.crashes, short.stats.infrastructure_failures) == (0, 0, 0)
+
+
+# ------------------------------------------------------------------ what else a user of a module relies on
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("import time", "import of 'time': there is no clock here"),
+        ("from datetime import date", "import of 'datetime': there is no clock here"),
+        ("import os.path", "import of 'os.path': nothing of the machine is in reach"),
+        ("import numpy", "import of 'numpy' (available: abc, bisect, "),
+        ("import enum\nenum.Flag", "enum.Flag"),
+        ("from string import Formatter", "string.Formatter"),
+    ],
+)
+def test_refused_module_or_name_says_why(pool: InterpreterPool, code: str, message: str) -> None:
+    result = pool.run(code)
+    assert result.status == "refused"
+    assert message in result.message
+
+
+@pytest.mark.parametrize(
+    ("code", "output"),
+    [
+        ("numbers", "NameError"),
+        ("enum", "NameError"),
+        ("abc", "NameError"),
+        ("decimal.Decimal(1)", "Decimal('1')"),
+        ("cmath.sqrt(-1)", "1j"),
+        ("collections.namedtuple('A', 'x')(1)", "A(x=1)"),
+    ],
+)
+def test_modules_with_names_of_everyday_variables_need_an_import(pool: InterpreterPool, code: str, output: str) -> None:
+    result = pool.run(code, echo=True)
+    assert output in (result.output, result.kind)
+
+
+def test_functions_are_those_of_this_version_of_python(pool: InterpreterPool) -> None:
+    for module, name, since in (("itertools", "batched", 12), ("math", "sumprod", 12), ("math", "fma", 13)):
+        result = pool.run(f"from {module} import {name}")
+        assert result.ok is (sys.version_info >= (3, since)), result
+        assert result.kind in ("", "ImportError")
+
+
+def test_decimal_context_is_fresh_in_each_call_and_kept_in_a_session(pool: InterpreterPool) -> None:
+    ours, other = InterpreterSession(), InterpreterSession()
+    third = "1 / decimal.Decimal(3)"
+    assert pool.run("decimal.getcontext().prec = 5\nx = decimal.Decimal(2)", session=ours).ok
+    assert pool.run("decimal.getcontext().prec = 7", session=other).ok
+    assert pool.run(third, echo=True).output == "Decimal('0.3333333333333333333333333333')"
+    assert pool.run(third, echo=True, session=other).output == "Decimal('0.3333333')"
+    assert pool.run("x / 3", echo=True, session=ours).output == "Decimal('0.66667')"
+
+
+def test_drawings_are_the_same_in_another_process_and_after_a_seed(pool: InterpreterPool) -> None:
+    code = "import random\nprint([random.gauss(0, 1), random.Random().random(), random.sample('abc', 2)], hash(float('nan')))"
+    with InterpreterPool(workers=1) as fresh:
+        assert fresh.run(code) == pool.run(code)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from decimal import Decimal\nprint({Decimal(2), Decimal(1)}, hash(Decimal('NaN')) > 0, Decimal)",
+        "from collections import namedtuple\nprint(hash(namedtuple('A', 'x')(None)), namedtuple('A', 'x'))",
+        "from enum import Enum\nclass A(Enum):\n    X = 1\n    Y = 2\nprint({A.Y, A.X}, hash(A.X), A)",
+        "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass A:\n    x: object\nprint(hash(A(None)), {A(2), A(1)})",
+        "import functools\nprint(functools.cache(lambda x: x), functools.partial(len), functools.singledispatch(print))",
+    ],
+)
+def test_what_modules_make_reads_the_same_in_another_process(pool: InterpreterPool, code: str) -> None:
+    with InterpreterPool(workers=1) as fresh:
+        assert fresh.run(code) == pool.run(code)
+    result = pool.run(code)
+    assert result.ok, result
+    assert "0x" not in result.output
+
+
+# ------------------------------------------------------------------ against the native functions
+
+
+@contextlib.contextmanager
+def call() -> Iterator[None]:
+    """A call in this process, so that functions of façades can be called."""
+    METER.begin(Limits())
+    try:
+        yield
+    finally:
+        METER.close()
+
+
+_LINES = st.text(st.sampled_from("ab \t\n"), max_size=40)
+_PROSE = st.text(st.sampled_from('ab  -.\n\t!"é'), max_size=60)
+
+
+@given(_LINES)
+@settings(max_examples=200, deadline=None)
+def test_dedent_is_that_of_python(text: str) -> None:
+    with call():
+        assert texts._dedent(text) == textwrap.dedent(text)
+
+
+@given(_PROSE, st.integers(1, 12), st.booleans(), st.booleans(), st.none() | st.integers(1, 3))
+@settings(max_examples=200, deadline=None)
+def test_wrapping_is_that_of_python(text: str, width: int, whole: bool, hyphens: bool, lines: int | None) -> None:
+    options = {"break_long_words": whole, "break_on_hyphens": hyphens, "max_lines": lines, "placeholder": "~"}
+    with call():
+        assert texts._wrap(text, width, **options) == textwrap.wrap(text, width, **options)
+
+
+@given(
+    st.text(st.sampled_from("ab$${}_ \n"), max_size=20),
+    st.dictionaries(st.sampled_from(["a", "b", "_"]), st.integers()),
+)
+@settings(max_examples=300, deadline=None)
+def test_template_is_filled_in_as_by_python(text: str, values: dict[str, int]) -> None:
+    native, ours = string.Template(text), texts.Template(text)
+    with call():
+        assert ours.safe_substitute(values) == native.safe_substitute(values)
+        try:
+            expected: object = native.substitute(values)
+        except (KeyError, ValueError) as error:
+            expected = type(error)
+        try:
+            found: object = ours.substitute(values)
+        except (KeyError, ValueError) as error:
+            found = type(error)
+        assert found == expected
+
+
+_NUMBERS = st.decimals(allow_nan=True, allow_infinity=True) | st.integers(-99, 99).map(decimal.Decimal)
+_METHODS = sorted(set(decimals._OPERATIONS) - {"exp", "ln", "log10", "fma", "is_canonical"})
+_BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "eq", "lt", "divmod", "radd", "rsub", "rtruediv")
+
+
+def outcome(function: Any, *arguments: Any) -> Any:
+    """What a call answers, natively: its result or the type of its exception."""
+    try:
+        result = function(*arguments)
+    except (ArithmeticError, TypeError, ValueError) as error:
+        return type(error)
+    parts = result if type(result) is tuple else (result,)
+    return tuple(repr(decimals.native_number(part) if isinstance(part, decimals.Decimal) else part) for part in parts)
+
+
+@given(_NUMBERS, _NUMBERS | st.integers(-9, 9), st.sampled_from([*_BINARY, *_METHODS]))
+@settings(max_examples=400, deadline=None)
+def test_decimals_are_those_of_python(a: decimal.Decimal, b: Any, name: str) -> None:
+    with call(), decimal.localcontext(decimal.Context()):
+        ours = decimals.Decimal(decimals.Decimal(decimals._made(a)))
+        other = decimals._made(b) if isinstance(b, decimal.Decimal) else b
+        special = f"__{name}__"
+        if hasattr(decimal.Decimal, special):
+            assert outcome(getattr(ours, special), other) == outcome(getattr(a, special), b)
+            return
+        arguments = () if name.startswith("is_") or outcome(getattr(a, name)) is not TypeError else (b,)
+        ours_arguments = (other,) if arguments else ()
+        assert outcome(getattr(ours, name), *ours_arguments) == outcome(getattr(a, name), *arguments)
+
+
+@given(_NUMBERS, st.sampled_from(["", ".2f", "10", ",", "e", ".3g", "%", "+.1f", "<8", "010.2f"]))
+@settings(max_examples=150, deadline=None)
+def test_decimals_read_as_in_python(a: decimal.Decimal, spec: str) -> None:
+    with call(), decimal.localcontext(decimal.Context()):
+        ours = decimals._made(a)
+        assert (str(ours), repr(ours), to_format(ours, -1, spec)) == (str(a), repr(a), format(a, spec))
+        assert a.is_nan() or hash(ours) == hash(a)

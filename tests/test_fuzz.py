@@ -291,6 +291,15 @@ while True:
     F in xs
 
 while True:
+    round(1e308, 1)
+
+while True:
+    f'{1e308:.2f}'
+
+while True:
+    '%.2f' % -1e308
+
+while True:
     try:
         True << 10**9
     except Exception:

@@ -23,6 +23,7 @@ from tool_gym.protocol import printable
 from tool_gym.registration import DEFAULT_MAX_TURNS, TaskLike, resolve_task
 from tool_gym.tasks.base import SPLITS, Problem, Task
 from tool_gym.tools import Tool, resolve_tools
+from tool_gym.watchdog import watched
 
 if TYPE_CHECKING:
     from tool_gym.interpreter import InterpreterPool
@@ -226,7 +227,8 @@ class EpisodeSource:
             difficulty = self.task.difficulties[int(np_random.integers(len(self.task.difficulties)))]
         name = type(self.task).__name__
         try:
-            problem = self.task.sample_split(np_random, difficulty, self.split)
+            with watched(f"{name}.sample"):
+                problem = self.task.sample_split(np_random, difficulty, self.split)
         except (ConfigError, TaskError):
             raise
         except Exception as error:

@@ -28,6 +28,7 @@ from tool_gym.noise import KINDS, Calls, Fault, NoiseModel, NoNoise
 from tool_gym.protocol import MIN_OUTPUT_CHARS, ParsedTurn, format_problem, format_reply, parse
 from tool_gym.tasks.base import Problem, Task
 from tool_gym.tools import Finished, Results, Tool, ToolCall, ToolRequest, ToolResult, resolve_tools
+from tool_gym.watchdog import SECONDS, Call, watched
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -238,6 +239,7 @@ class Episodes:
         pool: runs the python tool's calls; None is the process's shared pool, started on first need. A pool
             that is passed in stays open.
         max_output_chars: longest output shown to the policy, 40 or more.
+        task_seconds: how long one call of the task's methods may take (:mod:`tool_gym.watchdog`).
 
     Raises:
         ConfigError: an argument outside of its range.
@@ -252,6 +254,7 @@ class Episodes:
         max_turns: int = 5,
         pool: InterpreterPool | None = None,
         max_output_chars: int = DEFAULT_OUTPUT_CHARS,
+        task_seconds: float = SECONDS,
     ) -> None:
         if not isinstance(task, Task):
             raise ConfigError("task", task, "a Task instance")
@@ -266,7 +269,10 @@ class Episodes:
         self.noise = NoNoise() if noise is None else noise
         self.max_turns = int(max_turns)
         self.max_output_chars = int(max_output_chars)
+        self.task_seconds = task_seconds
         self.closed = False
+        self._grading, self._judging = (f"{type(task).__name__}.{name}" for name in ("grade", "reasoning_quality"))
+        self._watched = Call(self._grading, task_seconds, 0)
         self._pool = pool
         self._tools = {tool.name: tool for tool in self.tools}
         self._names = tuple(self._tools)
@@ -340,10 +346,13 @@ class Episodes:
             TaskError: the task raised, or returned what its contract forbids.
         """
         steps = self._take(block)
+        if not steps:
+            return []
         steps.sort(key=_by_id)
         calls = [step for step in steps if step.result is not None]
-        made = dict(zip([step.id for step in calls], self._record_calls(calls), strict=True)) if calls else {}
-        return [self._advance(step, made.get(step.id)) for step in steps]
+        with watched(self._grading, self.task_seconds) as self._watched:
+            made = dict(zip([step.id for step in calls], self._record_calls(calls), strict=True)) if calls else {}
+            return [self._advance(step, made.get(step.id)) for step in steps]
 
     def abandon(self, ids: Sequence[int]) -> list[Transition]:
         """End episodes as truncated, for instance where the policy ran out of tokens; their last transitions.
@@ -522,6 +531,7 @@ class Episodes:
             return NO_QUALITY
         episode.history.append((ToolCall(step.turn.tool, step.turn.body), step.result))
         problem = episode.record.problem
+        self._watched.at(self._judging, problem.prompt)
         try:
             quality = float(self.task.reasoning_quality(problem, episode.history))
         except Exception as error:
@@ -531,6 +541,7 @@ class Episodes:
         return quality
 
     def _grade(self, problem: Problem, answer: str) -> bool:
+        self._watched.at(self._grading, problem.prompt)
         try:
             right = self.task.grade(problem, answer)
         except Exception as error:

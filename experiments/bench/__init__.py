@@ -25,6 +25,8 @@ from tool_gym.errors import ConfigError
 
 __all__ = ["PARTS", "BenchConfig", "bench", "describe_machine", "table"]
 
+_WIDTH = 160
+
 PARTS: Mapping[str, Part] = {"tools": tool_rows}
 PEERS: Mapping[str, Part] = {"trl": peer.rows}
 
@@ -36,6 +38,9 @@ def bench(config: BenchConfig, console: Console) -> dict[str, Any]:
     installed, or a number out of range.
     """
     _check(config)
+    if not console.is_terminal:
+        # Nobody looks at a file through a window of 80 columns.
+        console.width = max(console.width, _WIDTH)
     machine = describe_machine(() if config.peer is None else peer.PACKAGES)
     chosen = {part: PARTS[part] for part in config.parts}
     if config.peer is not None:

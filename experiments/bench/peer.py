@@ -187,5 +187,5 @@ def check_installed() -> None:
     """Raises ConfigError where a package of the extra ``bench`` is missing."""
     missing = [package for package in PACKAGES if importlib.util.find_spec(package) is None]
     if missing:
-        wanted = "its packages installed: pip install -c constraints.txt -e '.[bench]'"
-        raise ConfigError("peer", "trl", f"{wanted} ({', '.join(missing)} missing)")
+        wanted = f"a peer that is installed: {', '.join(missing)} missing, pip install -c constraints.txt -e '.[bench]'"
+        raise ConfigError("peer", "trl", wanted)

@@ -28,8 +28,8 @@ from tool_gym.tasks import Problem
 from tool_gym.tools import ToolResult
 
 PACKAGES = ("trl", "transformers", "datasets", "accelerate")
-_MICRO_BATCH = 64  # the fastest of 32 to 256
-_LONGEST = 160  # tokens after the prompt, more than there are
+_MICRO_BATCH = 64  # rollouts; 128 are as fast, 32 and 256 slower
+_LONGEST = 192  # tokens after the prompt, more than there are
 
 
 # ---------------------------------------------------------------- the same policy

@@ -328,9 +328,8 @@ def power(a: Any, b: Any, modulus: Any = None) -> Any:
                 METER.charge(words * words)
             METER.charge((_words(a) * words) >> 6)
         return pow(a, b, modulus)
-    if type(b) is int and b >= 0 and b < 5:
-        if type(a) is float or (type(a) is int and a < _DIGIT and a > _MINUS_DIGIT):
-            return a**b
+    if type(b) is int and 0 <= b < 5 and type(a) in (int, float) and _MINUS_DIGIT < a < _DIGIT:
+        return a**b
     if type(b) is int or type(b) is bool:
         bases = (a.numerator, a.denominator) if type(a) is Fraction else (a,)
         for base in bases:

@@ -8,7 +8,7 @@ position and then calls what comes after it; -1 means no.
 
 from __future__ import annotations
 
-import _sre
+import _sre  # type: ignore[import-not-found]
 import re
 import re._casefix as _casefix  # type: ignore[import-not-found]
 import re._constants as _c  # type: ignore[import-not-found]

@@ -59,6 +59,7 @@ from .values import (
     SETS,
     VIEWS,
     GuestMeta,
+    charge_decimals,
     check_key,
     class_name,
     enumeration,
@@ -577,6 +578,7 @@ def _round(number: Any, ndigits: Any = None) -> Any:
     ndigits = plain(ndigits)
     if ndigits is None:
         return checked(round(number))
+    charge_decimals(number)
     if type(ndigits) is int and (type(number) is int or type(number) is fractions.Fraction):
         METER.check_bits(abs(ndigits) * 4)
         if type(number) is int and not LEAST < number < BIG:

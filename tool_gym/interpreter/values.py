@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import fractions
+import math
 import operator
 import re
 import string
@@ -617,7 +618,18 @@ def to_format(value: Any, conversion: int = -1, spec: str = "") -> str:
     elif kind is int and not LEAST < value < BIG:
         METER.charge(value.bit_length() >> 4)
     METER.charge(1)
+    charge_decimals(value)
     return format(value, spec)
+
+
+def charge_decimals(value: Any) -> None:
+    """Before a float is rounded or written to given digits: those of a large one are found by long division."""
+    if type(value) is float:
+        if not -1e22 < value < 1e22:
+            METER.charge((math.frexp(value)[1] >> 6) ** 2 >> 1)
+    elif type(value) is complex:
+        charge_decimals(value.real)
+        charge_decimals(value.imag)
 
 
 def to_ascii(value: Any) -> str:
@@ -732,6 +744,7 @@ def _percent_field(text: str, at: int, mapping: Any, take: Callable[[], Any]) ->
         value = _converted(value, kind)
     elif type(value) not in _FORMATTED:
         raise TypeError(f"%{kind} format: a number is required, not {class_name(type(value))}")
+    charge_decimals(value)
     return f"%{prefix}{width}{precision}{kind}" % (value,), at + 1
 
 

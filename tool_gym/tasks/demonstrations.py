@@ -16,6 +16,7 @@ from tool_gym.errors import ConfigError, InfrastructureError, TaskError
 from tool_gym.noise import NoNoise
 from tool_gym.tasks.base import Problem, Task
 from tool_gym.tools import Tool
+from tool_gym.watchdog import watched
 
 if TYPE_CHECKING:
     from tool_gym.interpreter import InterpreterPool
@@ -93,10 +94,12 @@ def play_demonstrations(
     played: list[Demonstration] = []
     for start in range(0, len(problems), _BATCH):
         batch = slice(start, start + _BATCH)
-        scripts = [
-            _Script(problem, style, episodes.task.demonstrate(problem, keyed.generator(key), style))
-            for problem, style, key in zip(problems[batch], styles[batch], script_keys[batch].tolist(), strict=True)
-        ]
+        scripts = []
+        with watched(f"{type(episodes.task).__name__}.demonstrate") as call:
+            for problem, style, key in zip(problems[batch], styles[batch], script_keys[batch].tolist(), strict=True):
+                call.at(call.what, problem.prompt)
+                turns = episodes.task.demonstrate(problem, keyed.generator(key), style)
+                scripts.append(_Script(problem, style, turns))
         played += _play(episodes, scripts, noise_keys[batch].tolist())
     return played
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, overload
 from tool_gym.errors import ConfigError, TaskError, ToolError
 from tool_gym.tools.base import ToolResult
 from tool_gym.tools.tool import Finished, Results, Tool, ToolRequest
+from tool_gym.watchdog import watched
 
 if TYPE_CHECKING:
     from tool_gym.interpreter import InterpreterPool
@@ -79,7 +80,12 @@ class FunctionTool(Tool):
         return self
 
     def submit(self, requests: Sequence[ToolRequest], pool: Callable[[], InterpreterPool]) -> Results:
-        return Finished([self._run(request) for request in requests])
+        results = []
+        with watched(f"tool {self.name!r}") as call:
+            for request in requests:
+                call.at(call.what, request.body)
+                results.append(self._run(request))
+        return Finished(results)
 
     def _run(self, request: ToolRequest) -> ToolResult:
         try:

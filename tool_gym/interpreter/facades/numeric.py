@@ -191,6 +191,9 @@ class _Twister(random.Random):
         return super().getrandbits(k)
 
 
+_Twister("a text")  # what hashing a seed takes is imported now: a worker can import nothing
+
+
 class Generator:
     """A random number generator of a program: a Mersenne Twister with a fixed seed unless it sets another."""
 

@@ -498,7 +498,7 @@ def _check_order(fields: dict[str, Field]) -> None:
         if field.optional:
             last = field.name
         elif last:
-            which = f" '{last}'" if sys.version_info >= (3, 12) else ""
+            which = f" '{last}'" if sys.version_info >= (3, 13) else ""
             raise TypeError(f"non-default argument '{field.name}' follows default argument{which}")
 
 
@@ -612,8 +612,9 @@ def _process(
     if order:
         for name in ("lt", "le", "gt", "ge"):
             if _install(kind, f"__{name}__", _make_comparison(name, compared)):
+                end = "" if sys.version_info >= (3, 13) else "."
                 raise TypeError(
-                    f"Cannot overwrite attribute __{name}__ in class {class_name(kind)}. "
+                    f"Cannot overwrite attribute __{name}__ in class {class_name(kind)}{end} "
                     "Consider using functools.total_ordering"
                 )
     if frozen:
