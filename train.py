@@ -25,10 +25,10 @@ import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-import tyro
 from rich.console import Console
 
 from agents import runs, trainer
+from agents.command import parse
 from agents.config import Config
 from agents.display import open_display, print_summary
 from agents.signals import Stopped, StopSignals
@@ -52,7 +52,8 @@ def read_arguments(words: list[str]) -> Arguments:
     if known.config is not None:
         given = runs.config_of(known.config, "config", str(known.config), "the config.json of a run")
         default = Arguments(**{f.name: getattr(given, f.name) for f in fields(Config)})
-    return tyro.cli(Arguments, args=words, default=default, description=__doc__)
+    arguments: Arguments = parse(Arguments, words, default=default, description=__doc__)
+    return arguments
 
 
 def main(arguments: Arguments) -> None:

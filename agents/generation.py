@@ -9,12 +9,13 @@ are merged.
 Rows with the same prompt and the same draws (as in evaluations under several conditions) are one row until they
 are given different replies.
 
-Each row's result depends on its own tokens, draws and replies alone, to the last bit (model.KEY_BLOCK,
+Each row's result depends on its own tokens, draws and replies alone, to the last bit (model.cache_room,
 model.MIN_ROWS): neither the neighbours, nor how long a tool took, nor the number of live rows matters.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -24,7 +25,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from agents.model import KEY_BLOCK, MIN_ROWS, Cache
+from agents.model import MIN_ROWS, Cache
 from tool_gym.rng import UInt64s, uniform
 
 Ints = npt.NDArray[np.int64]
@@ -45,6 +46,8 @@ class Decoder(Protocol):
     def device(self) -> torch.device: ...
     @property
     def block_rows(self) -> int: ...
+    @property
+    def block_cost(self) -> int: ...
     def new_cache(self, rows: int, positions: int) -> Cache: ...
     def extend(self, tokens_NQ: Tensor, starts_N: Tensor, cache: Cache, rows_N: Tensor) -> None: ...
     def decode(self, tokens_R: Tensor, positions_R: Tensor, cache: Cache) -> Tensor: ...
@@ -116,26 +119,29 @@ class _Prefixes:
         for row, prompt in enumerate(members):
             tokens[row, : len(self.prompts[prompt])] = self.prompts[prompt]
         device = self.decoder.device
-        cache = self.decoder.new_cache(len(members), -(-width // KEY_BLOCK) * KEY_BLOCK)
+        cache = self.decoder.new_cache(len(members), width)
         rows = torch.arange(len(members), device=device)
         self.decoder.extend(_tensor(tokens, device), torch.zeros_like(rows), cache, rows)
         self._ready.update({prompt: (cache, row) for row, prompt in enumerate(members)})
 
-    def load(self, prompts: Ints, cache: Cache) -> None:
-        """Put prompts into the first rows of a cache that is long enough for them."""
+    def cache(self, prompts: Ints, rows: int) -> Cache:
+        """A cache with room for so many rows, whose first ones hold prompts; at least one."""
         sources: dict[int, tuple[Cache, list[int], list[int]]] = {}
         for row, prompt in enumerate(prompts.tolist()):
             if prompt not in self._ready:
                 self._compute(prompt)
             prefix, place = self._ready[prompt]
-            _, rows, places = sources.setdefault(id(prefix), (prefix, [], []))
-            rows.append(row)
+            _, own, places = sources.setdefault(id(prefix), (prefix, [], []))
+            own.append(row)
             places.append(place)
             self._uses[prompt] -= 1
             if self._uses[prompt] == 0:
                 del self._ready[prompt]
-        for prefix, rows, places in sources.values():
-            cache.load(np.array(rows), prefix, np.array(places))
+        longest = max((prefix for prefix, _, _ in sources.values()), key=lambda prefix: prefix.positions)
+        cache = longest.like(rows, longest.positions + 1)
+        for prefix, own, places in sources.values():
+            cache.load(np.array(own), prefix, np.array(places))
+        return cache
 
 
 class _Block:
@@ -151,47 +157,39 @@ class _Block:
         uniforms: its draws by position.
     """
 
-    def __init__(self, decoder: Decoder, slots: int, positions: int, context: int) -> None:
-        self.decoder, self.count = decoder, 0
-        self._hold(np.zeros((6, max(slots, MIN_ROWS)), dtype=np.int64))
-        self.uniforms = np.zeros((self.state.shape[1], context), dtype=np.float32)
-        self.cache = self._new_cache(slots, positions)
+    def __init__(self, cache: Cache, count: int, slots: int, context: int) -> None:
+        self.cache, self.count = cache, count
+        self.state = np.zeros((6, slots), dtype=np.int64)
+        self.row, self.fed, self.known, self.turn_start, self.waiting, self.chunk = self.state
+        self.uniforms = np.zeros((slots, context), dtype=np.float32)
+        # Slots that compute along without a row.
+        cache.memory[:, :, count:MIN_ROWS] = cache.memory[:, :, :1]
 
-    def _hold(self, state: Ints) -> None:
-        self.state = state
-        self.row, self.fed, self.known, self.turn_start, self.waiting, self.chunk = state
-
-    def _new_cache(self, slots: int, positions: int) -> Cache:
-        return self.decoder.new_cache(max(slots, MIN_ROWS), -(-positions // KEY_BLOCK) * KEY_BLOCK)
-
-    def make_room(self, positions: int, slots: int = 0) -> None:
-        """Room in the cache for so many positions, and for a quarter more than there were: each time is a copy."""
-        if positions > self.cache.positions or slots > self.cache.rows:
+    def make_room(self, positions: int, rows: int = MIN_ROWS) -> None:
+        """Room in the cache for so many positions and rows. More positions than asked for: each time is a copy."""
+        if positions > self.cache.positions or rows > self.cache.rows:
             if positions > self.cache.positions:
                 positions = max(positions, min(self.cache.positions * 5 // 4, self.uniforms.shape[1]))
-            cache = self._new_cache(max(slots, self.count), max(positions, self.cache.positions))
-            cache.load(slice(0, self.count), self.cache, slice(0, self.count))
+            used = slice(0, max(self.count, MIN_ROWS))
+            cache = self.cache.like(max(used.stop, rows), max(positions, self.cache.positions))
+            cache.load(used, self.cache, used)
             self.cache = cache
 
     def absorb(self, other: _Block) -> None:
         """Take over the rows of another block."""
-        slots = self.count + other.count
-        self.make_room(other.cache.positions, slots)
-        more = max(0, slots - self.state.shape[1])
-        self._hold(np.pad(self.state, ((0, 0), (0, more))))
-        self.uniforms = np.pad(self.uniforms, ((0, more), (0, 0)))
-        new, all_others = slice(self.count, slots), slice(0, other.count)
+        self.make_room(other.cache.positions, self.count + other.count)
+        new, all_others = slice(self.count, self.count + other.count), slice(0, other.count)
         self.state[:, new], self.uniforms[new] = other.state[:, all_others], other.uniforms[all_others]
         self.cache.load(new, other.cache, all_others)
-        self.count = slots
+        self.count += other.count
 
     def part(self, slots: Ints) -> _Block:
         """A new block with copies of some rows."""
-        new = _Block(self.decoder, len(slots), self.cache.positions, self.uniforms.shape[1])
-        new.count = len(slots)
-        used = slice(0, new.count)
+        cache = self.cache.like(max(len(slots), MIN_ROWS), self.cache.positions)
+        used = slice(0, len(slots))
+        cache.load(used, self.cache, slots)
+        new = _Block(cache, len(slots), *self.uniforms.shape)
         new.state[:, used], new.uniforms[used] = self.state[:, slots], self.uniforms[slots]
-        new.cache.load(used, self.cache, slots)
         return new
 
     def compact(self) -> None:
@@ -235,7 +233,7 @@ class _Generation:
         twins: dict[tuple[int, int], list[int]] = {}
         for row, origin in enumerate(zip(prompt_of_row.tolist(), keys_N.tolist(), strict=True)):
             twins.setdefault(origin, []).append(row)
-        most = max(live_rows, MIN_ROWS)
+        most = max(live_rows, 1)
         self.queue = [same[at : at + most] for same in twins.values() for at in range(0, len(same), most)]
         self.queue.reverse()
         self.one_with: dict[int, list[int]] = {}
@@ -247,10 +245,10 @@ class _Generation:
         self.blocks: list[_Block] = []
 
     def admit(self) -> None:
-        """Start a block of waiting rows if there is room for one that is worth it."""
+        """Start a block of waiting rows if there is room for one that is worth it: half of the live rows."""
         while self.queue:
             room = self.live_rows - self.live
-            if self.live and room < max(1, min(self.decoder.block_rows, self.live_rows // 4)):
+            if self.live and room < max(1, min(self.decoder.block_rows, self.live_rows // 2)):
                 return
             starting: list[list[int]] = []
             while self.queue and len(starting) < self.decoder.block_rows and len(self.queue[-1]) <= room:
@@ -267,9 +265,9 @@ class _Generation:
             self.live += len(same)
         prompts = self.prompt_of_row[rows]
         lengths = np.array([len(self.prompts[prompt]) for prompt in prompts])
-        block = _Block(self.decoder, len(rows), int(lengths.max()) + KEY_BLOCK, self.context)
-        block.count = len(rows)
-        self.prefixes.load(prompts, block.cache)
+        cache = self.prefixes.cache(prompts, max(len(rows), MIN_ROWS))
+        slots = max(min(self.decoder.block_rows, self.live_rows), MIN_ROWS)
+        block = _Block(cache, len(rows), slots, self.context)
         for row, prompt, length in zip(rows, prompts, lengths, strict=True):
             self.tokens[row, :length] = self.prompts[prompt]
         used = slice(0, len(rows))
@@ -316,7 +314,7 @@ class _Generation:
                 self.live -= 1
             else:
                 groups.setdefault(tuple(reply), []).append(row)
-        block.row[slot] = -1
+        block.row[slot], block.chunk[slot] = -1, 0
         for tokens, rows in groups.items():
             if block.row[slot] >= 0:
                 # Another reply has the slot already.
@@ -337,27 +335,42 @@ class _Generation:
             over = int((block.row[: block.count] < 0).sum())
             if over * 8 >= block.count or (over and block.count <= MIN_ROWS):
                 block.compact()
-        self.blocks = sorted((b for b in self.blocks if b.count), key=lambda b: b.count)
-        while len(self.blocks) > 1 and self.blocks[0].count + self.blocks[1].count <= self.decoder.block_rows:
-            small = self.blocks.pop(0)
-            self.blocks[0].absorb(small)
-            self.blocks.sort(key=lambda b: b.count)
+        self.blocks = [block for block in self.blocks if block.count]
+        while (pair := self._cheapest_merger()) is not None:
+            small, large = sorted(pair, key=lambda block: block.count)
+            large.absorb(small)
+            self.blocks.remove(small)
+
+    def _cheapest_merger(self) -> tuple[_Block, _Block] | None:
+        """The two blocks whose merger adds least to the positions attended over in vain, if it is worth it."""
+        best, least = None, self.decoder.block_cost
+        for a, b in itertools.combinations(self.blocks, 2):
+            short, long = sorted((a, b), key=lambda block: block.cache.positions)
+            waste = short.count * (long.cache.positions - short.cache.positions)
+            if a.count + b.count <= self.decoder.block_rows and waste < least:
+                best, least = (a, b), waste
+        return best
 
     def step(self, block: _Block) -> bool:
         """Feed a token to each row of a block that has one; False if none has."""
-        count = block.count
-        fed, known = block.fed[:count], block.known[:count]
-        at_chunk = (block.chunk[:count] > 0) & (fed + block.chunk[:count] + 1 == known)
-        runnable = (fed < known) & ~at_chunk & (block.row[:count] >= 0)
-        chunks = np.flatnonzero(at_chunk & (block.row[:count] >= 0))
-        # Each time costs about as much as feeding a token to some dozens of rows.
-        if len(chunks) * 8 >= count or (len(chunks) and not runnable.any()):
-            self._feed_chunks(block, chunks)
-            runnable[chunks] = True
+        runnable = self._runnable(block)
         if not runnable.any():
             return False
         self._feed(block, runnable)
         return True
+
+    def _runnable(self, block: _Block) -> Bools:
+        """Which rows of a block have a token to be fed; long replies are fed now if they are worth it."""
+        count = block.count
+        fed, known, chunk = block.fed[:count], block.known[:count], block.chunk[:count]
+        at_chunk = (chunk > 0) & (fed + chunk + 1 == known)
+        runnable: Bools = (fed < known) & ~at_chunk & (block.row[:count] >= 0)
+        chunks = np.flatnonzero(at_chunk)
+        # Each time costs about as much as feeding a token to some dozens of rows.
+        if len(chunks) * 8 >= count or (len(chunks) and not runnable.any()):
+            self._feed_chunks(block, chunks)
+            runnable[chunks] = True
+        return runnable
 
     def _feed_chunks(self, block: _Block, slots: Ints) -> None:
         # Only chunks of the same padded length go together, as for prompts.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import typing
 from collections.abc import Sequence
@@ -16,16 +17,17 @@ from torch import Tensor, nn
 from agents.config import PolicyConfig
 from tool_gym import rng
 
-# Caches grow by this many positions, so that a row's result does not depend, to the last bit, on how long its
-# neighbours are: masked keys add exact zeros to the same order of summation.
-KEY_BLOCK = 16
 # A matrix product of fewer rows takes another kernel, with another order of summation.
 MIN_ROWS = 4
+# So does a batched product of fewer multiplications.
+_LEAST_PRODUCT = 400
+_KEY_BLOCK = 16
 # Both chosen by how fast the cold start learns to copy (docs/LOG.md).
 _ROTARY_BASE = 4000.0
 _INITIAL_SCALE = 0.7
 # Up to this length attention by plain products of all pairs beats the library's on the CPU (docs/PERFORMANCE.md).
 _LONGEST_DENSE = 512
+_QUERY_BLOCK = 64
 
 
 class Linear(nn.Linear):
@@ -76,7 +78,7 @@ class _Perceptron(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, y: Tensor, w_in: Tensor, w_out: Tensor) -> Tensor:
         hidden = torch.mm(y, w_in.T).relu_()
         ctx.save_for_backward(y, hidden, w_in, w_out)
-        return torch.addmm(x, hidden.square(), w_out.T)
+        return torch.addmm(x, hidden * hidden, w_out.T)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
@@ -85,11 +87,11 @@ class _Perceptron(torch.autograd.Function):
         # Of relu(a)² the derivative is 2 relu(a); the 2 is left to the small products.
         inner = torch.mm(grad, w_out).mul_(hidden)
         grad_y, grad_in = torch.mm(inner, w_in).mul_(2), torch.mm(inner.T, y).mul_(2)
-        return grad, grad_y, grad_in, torch.mm(grad.T, hidden.square())
+        return grad, grad_y, grad_in, torch.mm(grad.T, hidden * hidden)
 
 
 class _DenseAttention(torch.autograd.Function):
-    """Causal attention of rectangles of rows, by batched products over all pairs of positions.
+    """Causal attention of rectangles of rows, by batched products of blocks of queries with all keys up to them.
 
     Arguments: see ``Policy._attend``. The queries' scale is part of ``turns``.
     """
@@ -98,17 +100,21 @@ class _DenseAttention(torch.autograd.Function):
     def forward(
         ctx: Any, qkv: Tensor, turns: Tensor, mask: Tensor, heads: int, shapes: Sequence[tuple[int, int]]
     ) -> Tensor:
-        width = qkv.shape[1] // 3
-        mixed, saved = qkv.new_empty(len(qkv), width), []
+        mixed = qkv.new_empty(len(qkv), qkv.shape[1] // 3)
+        saved, saved_weights = [], []
         for part, out, (rows, length) in zip(_split(qkv, shapes), _split(mixed, shapes), shapes, strict=True):
             by_head = part.view(rows, length, 3, heads, -1).permute(2, 0, 3, 1, 4).flatten(1, 2).contiguous()
             rotate_(by_head[:2], turns[:, None, :length])
             q, k, v = by_head
-            weights = torch.baddbmm(mask[:length, :length], q, k.mT)
-            torch.softmax(weights, -1, out=weights)
-            out.view(rows, length, heads, -1).copy_(torch.bmm(weights, v).view(rows, heads, length, -1).transpose(1, 2))
-            saved += [by_head, weights]
-        ctx.save_for_backward(turns, *saved)
+            places = out.view(rows, length, heads, -1)
+            for first, end in _query_blocks(length):
+                weights = torch.baddbmm(mask[first:end, :end], q[:, first:end], k[:, :end].mT)
+                torch.softmax(weights, -1, out=weights)
+                block = torch.bmm(weights, v[:, :end]).view(rows, heads, end - first, -1)
+                places[:, first:end].copy_(block.transpose(1, 2))
+                saved_weights.append(weights)
+            saved.append(by_head)
+        ctx.save_for_backward(turns, *saved, *saved_weights)
         ctx.heads, ctx.shapes = heads, shapes
         return mixed
 
@@ -116,22 +122,30 @@ class _DenseAttention(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         turns, *saved = ctx.saved_tensors
         heads, shapes = ctx.heads, ctx.shapes
+        saved_weights = iter(saved[len(shapes) :])
         grad_mixed, back = grads[0].contiguous(), turns.conj().resolve_conj()
         grad_qkv = grad_mixed.new_empty(len(grad_mixed), 3 * grad_mixed.shape[1])
         parts, outs = _split(grad_mixed, shapes), _split(grad_qkv, shapes)
-        for part, out, by_head, weights, (rows, length) in zip(
-            parts, outs, saved[::2], saved[1::2], shapes, strict=True
-        ):
+        for part, out, by_head, (rows, length) in zip(parts, outs, saved, shapes, strict=False):
             q, k, v = by_head
             grad = part.view(rows, length, heads, -1).transpose(1, 2).flatten(0, 1).contiguous()
-            scores = torch._softmax_backward_data(torch.bmm(grad, v.mT), weights, -1, weights.dtype)
-            inner = torch.empty_like(by_head)
-            torch.bmm(scores, k, out=inner[0])
-            torch.bmm(scores.mT, q, out=inner[1])
-            torch.bmm(weights.mT, grad, out=inner[2])
+            inner = torch.zeros_like(by_head)
+            for first, end in _query_blocks(length):
+                weights, block = next(saved_weights), grad[:, first:end]
+                scores = torch._softmax_backward_data(torch.bmm(block, v[:, :end].mT), weights, -1, weights.dtype)
+                inner[0][:, first:end].baddbmm_(scores, k[:, :end])
+                inner[1][:, :end].baddbmm_(scores.mT, q[:, first:end])
+                inner[2][:, :end].baddbmm_(weights.mT, block)
             rotate_(inner[:2], back[:, None, :length])
             out.view(rows, length, 3, heads, -1).copy_(inner.view(3, rows, heads, length, -1).permute(1, 3, 0, 2, 4))
         return grad_qkv, None, None, None, None
+
+
+def _query_blocks(length: int) -> list[tuple[int, int]]:
+    """First and last query of blocks that are short enough to leave out most of the keys that they may not see."""
+    count = -(-length // _QUERY_BLOCK)
+    bounds = [length * number // count for number in range(count + 1)]
+    return list(itertools.pairwise(bounds))
 
 
 def _split(tensor: Tensor, shapes: Sequence[tuple[int, int]]) -> tuple[Tensor, ...]:
@@ -282,28 +296,40 @@ class Policy(nn.Module):
 Rows = slice | npt.NDArray[np.int64]
 
 
+def cache_room(positions: int, head_width: int) -> int:
+    """Positions of a cache for at least so many: such that a row's bits do not depend on how many there are.
+
+    In multiples of 16 masked keys add exact zeros to the same order of summation, in kernels that are the same.
+    """
+    least = max(positions, -(-_LEAST_PRODUCT // head_width))
+    return -(-least // _KEY_BLOCK) * _KEY_BLOCK
+
+
 class Cache:
-    """Keys and values of R rows with room for P positions each. Keys lie along the positions, as decoding reads them.
+    """Keys and values of R rows with room for P positions each.
 
     It is as long as its longest row, rounded up: gaps between what is read would cost more than the copies do.
 
     Args:
-        keys: (layers, R, heads, head width, P).
-        values: (layers, R, heads, P, head width).
+        memory: (layers, 2, R, heads, P, head width), keys and values.
     """
 
-    def __init__(self, keys: Tensor, values: Tensor) -> None:
-        self.keys, self.values = keys, values
-        _, self.rows, _, _, self.positions = keys.shape
-        self.by_layer = list(zip(keys.unbind(), values.unbind(), strict=True))
-        on_cpu = keys.device.type == "cpu" and keys.dtype == torch.float32
-        self.arrays = [(k.numpy(), v.numpy()) for k, v in self.by_layer] if on_cpu else []
-        """The same memory, by layer, for NumPy; empty where it cannot be had."""
+    def __init__(self, memory: Tensor) -> None:
+        self.memory = memory
+        self.by_layer = list(zip(memory[:, 0].unbind(), memory[:, 1].unbind(), strict=True))
+        _, _, self.rows, _, self.positions, _ = memory.shape
+
+    def like(self, rows: int, positions: int) -> Cache:
+        """A cache with room for at least so many positions, to be filled by ``load``: what is not, is undefined."""
+        layers, two, _, heads, _, head_width = self.memory.shape
+        return Cache(self.memory.new_empty(layers, two, rows, heads, cache_room(positions, head_width), head_width))
 
     def load(self, rows: Rows, source: Cache, source_rows: Rows) -> None:
         """Copy rows of a cache (this one, too) that has room for no more positions than this one."""
-        self.keys[:, rows, :, :, : source.positions] = source.keys[:, source_rows]
-        self.values[:, rows, :, : source.positions] = source.values[:, source_rows]
+        self.memory[:, :, rows, :, : source.positions] = source.memory[:, :, source_rows]
+        if source.positions < self.positions:
+            # What is masked must be finite.
+            self.memory[:, :, rows, :, source.positions :] = 0.0
 
 
 class _Layer(NamedTuple):
@@ -327,16 +353,15 @@ class _Layer(NamedTuple):
 
 
 class FrozenPolicy:
-    """A policy's weights at one moment, laid out for sampling. Its tensors are for ``torch.inference_mode``.
-
-    On the CPU single rows attend through NumPy: its matrix products of one row cost half of torch's there.
-    """
+    """A policy's weights at one moment, laid out for sampling. Its tensors are for ``torch.inference_mode``."""
 
     def __init__(self, policy: Policy) -> None:
         self.config, self.device = policy.config, policy.device
         dtype = self._dtype = policy.compute_dtype
-        # Rows decoded together: on the CPU what they use should stay in the cache, a GPU takes all there are.
-        self.block_rows = 128 if self.device.type == "cpu" else 1 << 20
+        on_cpu = self.device.type == "cpu"
+        # Most rows that are decoded together, and the positions attended over in vain that cost as much as decoding in
+        # two blocks (docs/PERFORMANCE.md). On a GPU each block costs a row of launches, whatever is in it.
+        self.block_rows, self.block_cost = (256, 2000) if on_cpu else (1 << 20, 1 << 40)
         self._never, self._always = torch.tensor((-math.inf, 0.0), dtype=dtype, device=self.device)
 
         def frozen(parameter: Tensor) -> Tensor:
@@ -358,16 +383,14 @@ class FrozenPolicy:
         self._gain, self._unembedding = frozen(policy.final_norm.gain), frozen(policy.unembedding.weight).T
         self._logit_bias = policy.logit_bias
         self._turns = policy.turns.transpose(0, 1).repeat(1, 1, self.config.heads)  # (context, 2, width / 2)
-        self._numbers = torch.arange(2 * self.config.context, device=self.device)
+        head_width = self.config.width // self.config.heads
+        self._numbers = torch.arange(2 * cache_room(self.config.context, head_width), device=self.device)
 
     def new_cache(self, rows: int, positions: int) -> Cache:
-        """An empty cache; zeros, since what is masked must be finite. ``positions`` is a multiple of KEY_BLOCK."""
-        head_width = self.config.width // self.config.heads
-        shape = (self.config.layers, rows, self.config.heads)
-        return Cache(
-            torch.zeros((*shape, head_width, positions), dtype=self._dtype, device=self.device),
-            torch.zeros((*shape, positions, head_width), dtype=self._dtype, device=self.device),
-        )
+        """An empty cache with room for at least so many positions; zeros, since what is masked must be finite."""
+        config, head_width = self.config, self.config.width // self.config.heads
+        shape = (config.layers, 2, rows, config.heads, cache_room(positions, head_width), head_width)
+        return Cache(torch.zeros(shape, dtype=self._dtype, device=self.device))
 
     def _qkv(self, number: int, x: Tensor, tokens: Tensor, turns: Tensor) -> Tensor:
         """Rotated queries and keys, and values, (S, 3, heads, head width), at the positions that ``turns`` is of."""
@@ -394,14 +417,14 @@ class FrozenPolicy:
         x = torch.embedding(self._embedding, tokens)
         last = self.config.layers - 1
         for number, (layer, (keys, values)) in enumerate(zip(self._layers, cache.by_layer, strict=True)):
-            qkv = self._qkv(number, x, tokens, turns)
-            q, k, v = qkv.view(rows, length, *qkv.shape[1:]).unbind(2)
-            keys[rows_N[:, None], :, :, positions], values[rows_N[:, None], :, positions] = k, v
+            q, k, v = self._qkv(number, x, tokens, turns).unbind(1)
+            q, k, v = (part.view(rows, length, *part.shape[1:]) for part in (q, k, v))
+            keys[rows_N[:, None], :, positions], values[rows_N[:, None], :, positions] = k, v
             if number == last:
                 # Nobody asks for what comes after these tokens.
                 return
-            scores = torch.matmul(q.transpose(1, 2), keys[rows_N]).add_(hidden)
-            mixed = torch.matmul(torch.softmax(scores, -1), values[rows_N])
+            scores = torch.matmul(q.transpose(1, 2), keys[rows_N].mT).add_(hidden)
+            mixed = torch.matmul(torch.softmax(scores, -1, out=scores), values[rows_N])
             x = layer.after_attention(x, mixed.transpose(1, 2).reshape(x.shape))
 
     def decode(self, tokens_R: Tensor, positions_R: Tensor, cache: Cache) -> Tensor:
@@ -411,32 +434,19 @@ class FrozenPolicy:
             tokens_R, positions_R: the token of each row and its position; rows stand at positions of their own.
             cache: is written at ``positions_R``; later positions hold nothing that is read.
         """
+        rows = len(tokens_R)
+        slots = self._numbers[:rows]
         turns = self._turns.index_select(0, positions_R)
         hidden = self._hidden(positions_R, cache)[:, None, None]
         x = torch.embedding(self._embedding, tokens_R)
-        for number, layer in enumerate(self._layers):
-            qkv = self._qkv(number, x, tokens_R, turns)
-            scores, values = self._write_and_score(number, qkv, cache, positions_R)
-            mixed = torch.matmul(torch.softmax(scores.add_(hidden), -1, out=scores), values)
+        for number, (layer, (keys, values)) in enumerate(zip(self._layers, cache.by_layer, strict=True)):
+            q, k, v = self._qkv(number, x, tokens_R, turns).unbind(1)
+            keys[slots, :, positions_R], values[slots, :, positions_R] = k, v
+            scores = torch.matmul(q[:, :, None], keys[:rows].mT).add_(hidden)
+            mixed = torch.matmul(torch.softmax(scores, -1, out=scores), values[:rows])
             x = layer.after_attention(x, mixed.view(x.shape))
         logits = torch.mm(torch.layer_norm(x, x.shape[1:], self._gain), self._unembedding).float()
         return logits.add_(self._logit_bias)
-
-    def _write_and_score(self, number: int, qkv: Tensor, cache: Cache, positions_R: Tensor) -> tuple[Tensor, Tensor]:
-        """Put each row's key and value into its place in a layer.
-
-        Returns the scores (R, heads, 1, P) of its query with all of its keys, and its values (R, heads, P, head width).
-        """
-        rows = len(qkv)
-        keys, values = (part[:rows] for part in cache.by_layer[number])
-        if not cache.arrays:
-            numbers = self._numbers[:rows]
-            keys[numbers, :, :, positions_R], values[numbers, :, positions_R] = qkv[:, 1], qkv[:, 2]
-            return torch.matmul(qkv[:, 0, :, None], keys), values
-        all_keys, all_values = cache.arrays[number]
-        array, slots, places = qkv.numpy(), np.arange(rows), positions_R.numpy()
-        all_keys[slots, :, :, places], all_values[slots, :, places] = array[:, 1], array[:, 2]
-        return torch.from_numpy(np.matmul(array[:, 0, :, None], all_keys[:rows])), values
 
 
 def parameter_count(policy: nn.Module) -> int:

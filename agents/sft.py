@@ -114,7 +114,7 @@ def train(
     matrices = [p for p in policy.parameters() if p.dim() > 1]
     gains = [p for p in policy.parameters() if p.dim() <= 1]
     groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": gains, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=config.learning_rate, betas=_BETAS)
+    optimizer = torch.optim.AdamW(groups, lr=config.learning_rate, betas=_BETAS, fused=True)
     losses = []
     for step, chosen in zip(range(config.steps), _batches(len(examples.lengths_M), config.batch, seed), strict=False):
         for group in optimizer.param_groups:

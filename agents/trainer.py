@@ -165,7 +165,7 @@ class Trainer:
         self.state = _State()
         self.policy: Policy = self.setup.new_policy()
         self.optimizer = torch.optim.AdamW(
-            self.policy.parameters(), lr=config.algo.learning_rate, betas=_BETAS, weight_decay=0.0
+            self.policy.parameters(), lr=config.algo.learning_rate, betas=_BETAS, weight_decay=0.0, fused=True
         )
 
     def run(self, *, resume: bool) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
+from agents.command import parse
 from experiments.bench import BenchConfig, bench
 from experiments.chaos import ChaosConfig, chaos
 from experiments.compare import CompareConfig, compare
@@ -34,7 +35,7 @@ Command = (
 
 def main(words: Sequence[str] | None = None) -> int:
     """One command, by default that of the command line; returns the exit status."""
-    command = tyro.cli(Command, prog="python -m experiments", description=__doc__, args=words)
+    command = parse(Command, words, prog="python -m experiments", description=__doc__)
     console = Console()
     match command:
         case SweepConfig():

@@ -105,7 +105,7 @@ def same(a: Generated, b: Generated) -> bool:
     return all(np.array_equal(getattr(a, f), getattr(b, f)) for f in fields)
 
 
-@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize("heads", [1, 2, 8])
 def test_rows_do_not_depend_on_how_late_replies_come_or_how_many_rows_are_decoded_together(heads: int) -> None:
     policy = make_policy(heads=heads)
     # Of its replies some are fed one by one, and the long ones at once.
@@ -200,10 +200,10 @@ class CountingDecoder:
     """Its next token is always (last + 1) mod 10, END after 9: generation needs no transformer."""
 
     device = torch.device("cpu")
-    block_rows = 8
+    block_rows, block_cost = 8, 100
 
     def new_cache(self, rows: int, positions: int) -> Cache:
-        return Cache(torch.zeros(1, rows, 1, 1, positions), torch.zeros(1, rows, 1, positions, 1))
+        return Cache(torch.zeros(1, 2, rows, 1, positions, 1))
 
     def extend(self, tokens_NQ: torch.Tensor, starts_N: torch.Tensor, cache: Cache, rows_N: torch.Tensor) -> None:
         assert cache.positions >= int(starts_N.max()) + tokens_NQ.shape[1]

@@ -57,6 +57,8 @@ def register(
             that a tool environment sets itself (``max_episode_steps`` would bound turns a second time, and
             reach the vector environment as an unknown argument).
     """
+    if not isinstance(id, str):
+        raise ConfigError("id", id, "a text such as my_lab/Roman-v0")
     if not isinstance(task, (Task, str)) and not (isinstance(task, type) and issubclass(task, Task)):
         raise ConfigError("task", task, "a Task subclass, an instance of one, or 'module:Class'")
     if isinstance(max_turns, bool) or not isinstance(max_turns, int) or max_turns < 1:

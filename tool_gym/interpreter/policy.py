@@ -148,6 +148,11 @@ def _annotated_names(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
                 yield statement.target.id, name if name in ("InitVar", "KW_ONLY") else ""
 
 
+def _named_abc(node: ast.expr) -> bool:
+    """Whether the metaclass of a class is called ABCMeta: that of abc is a base class here."""
+    return (node.attr if type(node) is ast.Attribute else node.id if type(node) is ast.Name else "") == "ABCMeta"
+
+
 class GuestPolicy(RestrictingNodeTransformer):
     """RestrictedPython's transformer with steps, size checks and the everyday Python that it leaves out."""
 
@@ -775,6 +780,8 @@ class GuestPolicy(RestrictingNodeTransformer):
         self.plain = False
         self.check_name(node, node.name)
         self._stored.add(node.name)
+        if [keyword.arg for keyword in node.keywords] == ["metaclass"] and _named_abc(node.keywords[0].value):
+            node.bases.append(node.keywords.pop().value)
         if node.keywords:
             self.error(node, "keywords in a class statement")
         annotated = tuple(_annotated_names(node))

@@ -341,10 +341,8 @@ def _kinds(kinds: Any, function: str) -> tuple[type, ...]:
     return tuple(kind.real if type(kind) is Standin else kind for kind in members)
 
 
-def _derives(kind: type, kinds: tuple[type, ...]) -> bool:
-    """Whether ``kind`` derives from one of ``kinds``, or passes the test of an abstract one."""
-    if issubclass(kind, kinds):
-        return True
+def _passes(kind: type, kinds: tuple[type, ...]) -> bool:
+    """Whether ``kind`` passes the test of an abstract one of ``kinds``."""
     for wanted in kinds:
         if type(wanted) is GuestMeta and (test := wanted.__dict__.get("_test_")) is not None and test(kind):
             return True
@@ -353,7 +351,8 @@ def _derives(kind: type, kinds: tuple[type, ...]) -> bool:
 
 def _isinstance(value: Any, kinds: Any) -> bool:
     METER.charge(1)
-    return _derives(type(value), _kinds(kinds, "isinstance"))
+    wanted = _kinds(kinds, "isinstance")
+    return issubclass(type(value), wanted) or _passes(type(value), wanted)
 
 
 def _issubclass(kind: Any, kinds: Any) -> bool:
@@ -361,7 +360,8 @@ def _issubclass(kind: Any, kinds: Any) -> bool:
     real = kind.real if type(kind) is Standin else kind
     if not isinstance(real, type):
         raise TypeError("issubclass() arg 1 must be a class")
-    return _derives(real, _kinds(kinds, "issubclass"))
+    wanted = _kinds(kinds, "issubclass")
+    return issubclass(real, wanted) or _passes(real, wanted)
 
 
 def _len(value: Any) -> int:

@@ -223,6 +223,8 @@ def _token(key: Any) -> str:
         return f"{{{','.join(sorted(map(_token, key)))}}}"
     if kind is str or kind is bytes:
         return str(hash(key))
+    if type(kind) is GuestMeta and special(key, "__hash__") is not None and special(key, "__eq__") is not None:
+        return f"@{hash(key)}"  # comparing it runs code that is counted
     return repr(key) if kind in SCALARS else f"#{METER.serial(key)}"
 
 

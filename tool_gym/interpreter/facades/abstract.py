@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import collections.abc as native
 import numbers
+import types
 import typing
 from typing import Any
 
@@ -51,7 +52,8 @@ def _abstractmethod(funcobj: Any) -> Any:
     return funcobj
 
 
-define("abc", {"ABC": ABC, "abstractmethod": _abstractmethod}, in_scope=False)
+# ``class A(metaclass=ABCMeta)`` is compiled to ``class A(ABCMeta)``.
+define("abc", {"ABC": ABC, "ABCMeta": ABC, "abstractmethod": _abstractmethod}, in_scope=False)
 
 
 # ------------------------------------------------------------------ collections.abc
@@ -302,6 +304,23 @@ class MutableMapping(Mapping):
 def _pairs(source: Any) -> Any:
     """A source of pairs: a mapping of the program's by its ``items``."""
     return source.items() if isinstance(source, Mapping) else source
+
+
+def _for_own(method: Any) -> Any:
+    """A method that classes inherit from here, for their instances only: on a dictionary it would charge too little."""
+
+    def own(self: Any, *arguments: Any, **names: Any) -> Any:
+        if type(type(self)) is not GuestMeta:
+            raise TypeError(f"{method.__name__}() requires an instance of a class of the program")
+        return method(self, *arguments, **names)
+
+    return own
+
+
+for _kind in (Iterator, Sequence, MutableSequence, Mapping, MutableMapping):
+    for _name, _member in list(_kind.__dict__.items()):
+        if type(_member) is types.FunctionType and not _abstract(_member):
+            type.__setattr__(_kind, _name, _for_own(_member))
 
 
 def _has(kind: Any, names: tuple[str, ...]) -> bool:

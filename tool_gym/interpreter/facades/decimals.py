@@ -25,6 +25,7 @@ from .records import Record, make_record, plain_tuple
 _DIGITS_PER_WORD = 19
 _STATIC_WORDS = 4  # those that every number has room for
 _BASE_SIZE = decimal.Decimal(1).__sizeof__()
+_LONG = 400  # words beyond which divisions take more than two products
 _LONGEST_EXPONENT = 40  # bits of an exponent to which raising can neither overflow nor be exact
 
 
@@ -33,7 +34,7 @@ _LONGEST_EXPONENT = 40  # bits of an exponent to which raising can neither overf
 
 def _words(number: decimal.Decimal) -> int:
     """An upper bound on the words of a number's digits, from the memory that it has."""
-    return _STATIC_WORDS + ((number.__sizeof__() - _BASE_SIZE) >> 3)
+    return max(_STATIC_WORDS, (number.__sizeof__() - _BASE_SIZE) >> 3)
 
 
 def _most_digits() -> int:
@@ -60,7 +61,7 @@ def _multiplying(words: list[int], precision: int) -> int:
 
 def _dividing(words: list[int], precision: int) -> int:
     longest = max(max(words), precision)
-    return 6 + (_product(longest, words[-1]) << 2)
+    return 6 + (_product(longest, words[-1]) << (1 if longest < _LONG else 2))
 
 
 def _rooting(words: list[int], precision: int) -> int:
@@ -70,7 +71,7 @@ def _rooting(words: list[int], precision: int) -> int:
 
 def _in_series(words: list[int], precision: int) -> int:
     longest = max(words[0], precision)
-    return 220 + 2 * longest**3
+    return 220 + (5 * longest**3 >> 2)
 
 
 def _adding_and_multiplying(words: list[int], precision: int) -> int:
@@ -81,17 +82,25 @@ _Cost = Callable[[list[int], int], int]
 
 
 def _charge_power(base: decimal.Decimal, exponent: decimal.Decimal, precision: int) -> None:
-    """Before ``base ** exponent``: squarings for an integral exponent, else a logarithm and an exponential."""
+    """Before ``base ** exponent``: squarings for an integral exponent, else a logarithm and an exponential.
+
+    Squares of a short number are short until they reach the precision, which is given in words.
+    """
     if not base.is_finite() or not exponent.is_finite():
         METER.charge(10)
         return
-    size = min(max(exponent.adjusted() + 1, 0), (_words(base) + precision) * _DIGITS_PER_WORD + _LONGEST_EXPONENT)
-    digits = precision + size // _DIGITS_PER_WORD + 1
+    words = _words(base)
+    size = min(max(exponent.adjusted() + 1, 0), (words + precision) * _DIGITS_PER_WORD + _LONGEST_EXPONENT)
+    longest = precision + size // _DIGITS_PER_WORD + 1
     if exponent == exponent.to_integral_value():
-        METER.charge(10 + (7 * size + 8) * (1 + _product(digits, digits) + (_words(exponent) >> 3)))
+        digits = len(base.as_tuple().digits) if words == _STATIC_WORDS else words * _DIGITS_PER_WORD
+        growing = (longest * _DIGITS_PER_WORD // digits).bit_length()
+        bits = int(exponent).bit_length() if size < _LONGEST_EXPONENT else (size * 10 // 3) + 1
+        rounds = 2 * max(0, bits - growing) + 3
+        METER.charge(20 + rounds * (1 + _product(longest, longest) + (_words(exponent) >> 3)))
     else:
-        longest = max(digits, _words(base), _words(exponent))
-        METER.charge(700 + 3 * longest**3)
+        longest = max(longest, words, _words(exponent))
+        METER.charge(600 + (3 * longest**3 >> 1))
 
 
 def _charge_integer(value: int) -> None:

@@ -7,10 +7,12 @@ import collections
 import decimal
 import fractions
 import functools
+import importlib
 import math
 import operator
 import random
 import statistics
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +23,9 @@ from ..modules import define
 from ..values import BIG, LEAST, GuestMeta, check_key, class_name, register_text
 from .decimals import Decimal, native_number, of_native
 from .records import Record, make_record, plain_tuple
+
+if sys.version_info >= (3, 12):
+    importlib.import_module("_pylong")  # divides long integers there; a worker, which needs it, can import nothing
 
 # ------------------------------------------------------------------ math and cmath
 

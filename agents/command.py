@@ -1,0 +1,52 @@
+"""Command lines read by tyro, whose mistakes are one line like any other: ``error: ...``, exit status 2."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import tyro
+
+from tool_gym.errors import ConfigError
+
+_RULE = re.compile(r"^[\s│╭╮╰╯─━|+-]*$")
+_FRAME = re.compile(r"^[│|]?\s?|\s*[│|]?$")
+
+
+class UsageError(ConfigError):
+    """A command line that cannot be read."""
+
+    def __init__(self, message: str) -> None:
+        Exception.__init__(self, message)
+
+
+def parse(kind: Any, words: Sequence[str] | None, **settings: Any) -> Any:
+    """``tyro.cli``, but that a line which cannot be read raises UsageError with one line.
+
+    ``--help`` prints and exits as usual.
+    """
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(kind, args=words, **settings)
+    except SystemExit as stop:
+        if stop.code in (0, None):
+            raise
+        raise UsageError(_one_line(said.getvalue())) from None
+
+
+def _one_line(text: str) -> str:
+    """What tyro says in a box, as a line: the message, and what it suggests."""
+    parts: list[list[str]] = [[]]
+    for line in text.splitlines():
+        if _RULE.fullmatch(line):
+            parts.append([])
+        else:
+            parts[-1].append(_FRAME.sub("", line).strip())
+    told = [" ".join(part) for part in parts if part]
+    # The first is a title, and the help is where it always is.
+    kept = [part for part in told[1:] if not part.startswith("For full helptext")] or told
+    return "; ".join(re.sub(r"\s+", " ", part) for part in kept)[:600]
