@@ -1,10 +1,10 @@
-# make train | quick | test | check | clean      everything runs in .venv, which is made when it is missing
+# make train | quick | report | test | check | clean      everything runs in .venv, which is made when it is missing
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: train quick test check clean
+.PHONY: train quick report test check clean
 
 train: $(READY)
 	$(BIN)/python train.py $(ARGS)
@@ -12,6 +12,11 @@ train: $(READY)
 # a run of under a minute that shows every link of the chain; too short to learn much
 quick: $(READY)
 	$(BIN)/python train.py --steps 10 --sft.steps 120 --sft.demonstrations 4096 --run.eval-problems 64 --run.test-problems 64 $(ARGS)
+
+# the question in a quarter of an hour: twelve runs, then a page of figures and verdicts in sweeps/quick/report
+report: $(READY)
+	$(BIN)/python -m experiments sweep quick $(ARGS)
+	$(BIN)/python -m experiments report sweeps/quick/store
 
 test: $(READY)
 	$(BIN)/python -m pytest $(ARGS)

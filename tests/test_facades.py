@@ -298,6 +298,35 @@ try:
     {G(1)}
 except TypeError as e:
     print(e)
+from abc import ABC, abstractmethod
+from typing import Generic, TypeVar
+T = TypeVar('T')
+@dataclass
+class Animal(ABC):
+    """With a docstring."""
+    name: str
+    sounds: List[str] = field(default_factory=list, init=False)
+    size: InitVar[int] = 1
+    def __post_init__(self, size):
+        self.sounds.append(self.sound() * size)
+    @abstractmethod
+    def sound(self) -> str: ...
+    @classmethod
+    def twice(cls, name):
+        return cls(name, 2)
+@dataclass
+class Dog(Animal):
+    age: int = 3
+    def sound(self):
+        return 'wuff'
+    def __post_init__(self, size):
+        super().__post_init__(size)
+        self.age += 1
+print(Dog.twice('Rex'), Dog('Max', age=5).age)
+@dataclass
+class Box(Generic[T]):
+    content: T
+print(Box[int](3), Box('x').content)
 class Outer:
     @dataclass
     class Inner:
@@ -413,6 +442,12 @@ try:
         PINK = 4
 except TypeError as e:
     print(e)
+try:
+    Color.RED = 7
+except AttributeError as e:
+    print(e)
+Color.extra = 5
+print(Color.extra, max(Color, key=lambda c: c.value), sorted(Color, key=lambda c: -c.value), list(zip(Color, 'ab')))
 Direction = Enum('Direction', 'NORTH SOUTH')
 print(Direction.SOUTH, list(Direction))
 class Shape(Enum):
@@ -1151,6 +1186,11 @@ HOSTILE: dict[str, tuple[str, str]] = {
     "method of a mapping on a dictionary": (
         "from collections.abc import Mapping\nMapping.get({}, 1)",
         "error TypeError",
+    ),
+    "keys of numbers and records": (
+        "from decimal import Decimal\nfrom collections import namedtuple\nP = namedtuple('P', 'x')\nd = {}\n"
+        "for i in range(300):\n    d[(Decimal('0.5'), 2 ** 70)] = d[(P(1), 2 ** 70)] = i",
+        "ok",
     ),
     "many checks": (
         "from collections.abc import Sequence\nwhile True:\n    class A:\n        pass\n    isinstance(A(), Sequence)",

@@ -48,11 +48,11 @@ class GuestMeta(type):
     """
 
     def __setattr__(cls, name: str, value: Any) -> None:
-        _check_changeable(cls)
+        _check_changeable(cls, name)
         type.__setattr__(cls, name, value)
 
     def __delattr__(cls, name: str) -> None:
-        _check_changeable(cls)
+        _check_changeable(cls, name)
         type.__delattr__(cls, name)
 
 
@@ -61,9 +61,13 @@ def of_program(kind: object) -> bool:
     return type(kind) is GuestMeta and type.__getattribute__(kind, "__module__") == "__main__"
 
 
-def _check_changeable(kind: type) -> None:
+def _check_changeable(kind: type, name: str) -> None:
+    """Before an attribute of a class changes. Raises AttributeError for a member of an enumeration."""
     if not of_program(kind):
         METER.refuse(f"changing the class {class_name(kind)}")
+    members = enumeration(kind)
+    if members is not None and name in members:
+        raise AttributeError(f"cannot reassign member '{name}'")
 
 
 def plain(value: Any) -> Any:
