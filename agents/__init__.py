@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
+
+# Torch reads it at its first allocation: huge pages for large tensors where the system offers them. Otherwise a tenth
+# of a bigger policy's sampling goes into page faults (docs/PERFORMANCE.md).
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 if TYPE_CHECKING:
     from agents.player import Player, load

@@ -117,11 +117,11 @@ def measure_reference(setup: Setup, policy: Policy) -> npt.NDArray[np.float64]:
     episodes = setup.episodes(NoNoise())
     found = np.zeros(0)
     for part in range(_REFERENCE_ROUNDS):
-        index = np.arange(part * REFERENCE_EPISODES, (part + 1) * REFERENCE_EPISODES)
-        problem_keys = rng.key(config.run.seed, "reference", 0, index)
-        problems = [setup.problem(key, setup.difficulties, "train") for key in problem_keys]
-        specs = [EpisodeSpec(problem, 0) for problem in problems]
-        play = Play(episodes, specs, rng.key(config.run.seed, "reference", 1, index))
+        draws = rng.generator(rng.key(config.run.seed, "reference", 0, part))
+        levels = draws.choice(setup.difficulties, REFERENCE_EPISODES).tolist()
+        specs = [EpisodeSpec(problem, 0) for problem in setup.env.task.sample_many(draws, levels, "train")]
+        sampling_keys = rng.key(config.run.seed, "reference", 1, part, np.arange(REFERENCE_EPISODES))
+        play = Play(episodes, specs, sampling_keys)
         (batch,) = setup.rollout(policy, [play])
         if not batch.valid_N.all():
             raise InfrastructureError("a tool call was lost while the noise's reference was measured")

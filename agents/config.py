@@ -293,8 +293,8 @@ class RunConfig:
     """Processes that run the policy's programs. The results do not depend on it."""
     threads: int = 1
     """Threads of torch on the CPU. More than one helps little at these sizes; the same bytes are promised for one."""
-    live_rows: int = 256
-    """Episodes sampled at a time; bounds the memory. The results do not depend on it."""
+    live_rows: int = 1024
+    """Episodes sampled at a time; bounds the memory: 100 KB each and more. The results do not depend on it."""
     eval_every: int = 10
     """Steps between evaluations on the validation problems."""
     eval_problems: int = 256

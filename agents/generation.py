@@ -241,6 +241,7 @@ class _Generation:
         self.stands_for: dict[int, int] = {}
         uses = np.bincount([prompt_of_row[same[0]] for same in self.queue], minlength=len(prompts))
         self.prefixes = _Prefixes(decoder, prompts, uses)
+        self.slots = max(min(decoder.block_rows, live_rows), MIN_ROWS)
         self.live = 0
         self.blocks: list[_Block] = []
 
@@ -266,8 +267,7 @@ class _Generation:
         prompts = self.prompt_of_row[rows]
         lengths = np.array([len(self.prompts[prompt]) for prompt in prompts])
         cache = self.prefixes.cache(prompts, max(len(rows), MIN_ROWS))
-        slots = max(min(self.decoder.block_rows, self.live_rows), MIN_ROWS)
-        block = _Block(cache, len(rows), slots, self.context)
+        block = _Block(cache, len(rows), self.slots, self.context)
         for row, prompt, length in zip(rows, prompts, lengths, strict=True):
             self.tokens[row, :length] = self.prompts[prompt]
         used = slice(0, len(rows))
@@ -347,7 +347,7 @@ class _Generation:
         for a, b in itertools.combinations(self.blocks, 2):
             short, long = sorted((a, b), key=lambda block: block.cache.positions)
             waste = short.count * (long.cache.positions - short.cache.positions)
-            if a.count + b.count <= self.decoder.block_rows and waste < least:
+            if a.count + b.count <= self.slots and waste < least:
                 best, least = (a, b), waste
         return best
 

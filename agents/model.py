@@ -312,12 +312,23 @@ class Cache:
 
     Args:
         memory: (layers, 2, R, heads, P, head width), keys and values.
+
+    Attributes:
+        by_layer: the same memory of each layer, as vectors (2 R heads P, head width), and as keys and values,
+            (R heads, P, head width) each.
     """
 
     def __init__(self, memory: Tensor) -> None:
         self.memory = memory
-        self.by_layer = list(zip(memory[:, 0].unbind(), memory[:, 1].unbind(), strict=True))
-        _, _, self.rows, _, self.positions, _ = memory.shape
+        _, _, self.rows, self.heads, self.positions, head_width = memory.shape
+        flat, by_head = (-1, head_width), (-1, self.positions, head_width)
+        self.by_layer = [(both.view(flat), both[0].view(by_head), both[1].view(by_head)) for both in memory.unbind()]
+        kinds, heads = (torch.arange(count, device=memory.device) for count in (2, self.heads))
+        self._offsets = (kinds[:, None] * self.rows * self.heads + heads) * self.positions
+
+    def places(self, rows: Tensor, positions: Tensor) -> Tensor:
+        """Numbers (..., 2, heads) of the vectors that are keys and values at some positions of some rows."""
+        return (rows * (self.heads * self.positions) + positions)[..., None, None] + self._offsets
 
     def like(self, rows: int, positions: int) -> Cache:
         """A cache with room for at least so many positions, to be filled by ``load``: what is not, is undefined."""
@@ -414,17 +425,19 @@ class FrozenPolicy:
         positions = starts_N[:, None] + self._numbers[:length]
         turns = self._turns[positions.flatten().clamp_(max=self.config.context - 1)]
         hidden = self._hidden(positions, cache)[:, None]
+        places = cache.places(rows_N[:, None], positions)
         x = torch.embedding(self._embedding, tokens)
         last = self.config.layers - 1
-        for number, (layer, (keys, values)) in enumerate(zip(self._layers, cache.by_layer, strict=True)):
-            q, k, v = self._qkv(number, x, tokens, turns).unbind(1)
-            q, k, v = (part.view(rows, length, *part.shape[1:]) for part in (q, k, v))
-            keys[rows_N[:, None], :, positions], values[rows_N[:, None], :, positions] = k, v
+        for number, (layer, (vectors, _, _)) in enumerate(zip(self._layers, cache.by_layer, strict=True)):
+            qkv = self._qkv(number, x, tokens, turns)
+            qkv = qkv.view(rows, length, *qkv.shape[1:])
+            vectors[places] = qkv[:, :, 1:]
             if number == last:
                 # Nobody asks for what comes after these tokens.
                 return
-            scores = torch.matmul(q.transpose(1, 2), keys[rows_N].mT).add_(hidden)
-            mixed = torch.matmul(torch.softmax(scores, -1, out=scores), values[rows_N])
+            keys, values = cache.memory[number, :, rows_N]
+            scores = torch.matmul(qkv[:, :, 0].transpose(1, 2), keys.mT).add_(hidden)
+            mixed = torch.matmul(torch.softmax(scores, -1, out=scores), values)
             x = layer.after_attention(x, mixed.transpose(1, 2).reshape(x.shape))
 
     def decode(self, tokens_R: Tensor, positions_R: Tensor, cache: Cache) -> Tensor:
@@ -434,16 +447,17 @@ class FrozenPolicy:
             tokens_R, positions_R: the token of each row and its position; rows stand at positions of their own.
             cache: is written at ``positions_R``; later positions hold nothing that is read.
         """
-        rows = len(tokens_R)
-        slots = self._numbers[:rows]
+        rows, heads = len(tokens_R), len(tokens_R) * cache.heads
         turns = self._turns.index_select(0, positions_R)
-        hidden = self._hidden(positions_R, cache)[:, None, None]
+        hidden = self._hidden(positions_R, cache)[:, None]
+        places = cache.places(self._numbers[:rows], positions_R)
         x = torch.embedding(self._embedding, tokens_R)
-        for number, (layer, (keys, values)) in enumerate(zip(self._layers, cache.by_layer, strict=True)):
-            q, k, v = self._qkv(number, x, tokens_R, turns).unbind(1)
-            keys[slots, :, positions_R], values[slots, :, positions_R] = k, v
-            scores = torch.matmul(q[:, :, None], keys[:rows].mT).add_(hidden)
-            mixed = torch.matmul(torch.softmax(scores, -1, out=scores), values[:rows])
+        for number, (layer, (vectors, keys, values)) in enumerate(zip(self._layers, cache.by_layer, strict=True)):
+            qkv = self._qkv(number, x, tokens_R, turns)
+            vectors[places] = qkv[:, 1:]
+            scores = torch.bmm(qkv[:, 0].reshape(heads, 1, -1), keys[:heads].mT)
+            scores.view(rows, cache.heads, -1).add_(hidden)
+            mixed = torch.bmm(torch.softmax(scores, -1, out=scores), values[:heads])
             x = layer.after_attention(x, mixed.view(x.shape))
         logits = torch.mm(torch.layer_norm(x, x.shape[1:], self._gain), self._unembedding).float()
         return logits.add_(self._logit_bias)

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import platform
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,9 +36,16 @@ _CONFIG, _SUMMARY = "config.json", "summary.json"
 # ---------------------------------------------------------------- configuration
 
 
-def write_config(folder: Path, config: Config) -> None:
-    """``config.json``: the whole configuration, and what wrote it."""
-    write_text(folder / _CONFIG, json.dumps({"config": config.to_dict(), **_versions()}, indent=1) + "\n")
+def create(folder: Path, config: Config) -> None:
+    """A run's folder with its ``config.json``: the whole configuration, and what wrote it.
+
+    Made aside and renamed, so that a folder which is there can be gone on with, however early a kill came.
+    """
+    aside = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    write_text(aside / _CONFIG, json.dumps({"config": config.to_dict(), **_versions()}, indent=1) + "\n")
+    os.rename(aside, folder)
 
 
 def read_config(folder: Path) -> Config:

@@ -484,13 +484,12 @@ def train(config: Config, display: Display, stop: StopSignals | None = None) -> 
         raise ConfigError("run.name", name, f"a name that is not taken in {run.runs_dir} (--resume {folder} goes on)")
     trainer = Trainer(config, folder, display, stop)
     try:
-        folder.mkdir(parents=True)
+        runs.create(folder, config)
     except OSError as error:
         trainer.setup.close()
         raise ConfigError("run.runs_dir", run.runs_dir, f"a folder that can be written ({error.strerror})") from error
     display.note(f"run folder: {folder}, on {trainer.setup.device}")
     with runs.locked(folder):
-        runs.write_config(folder, config)
         try:
             trainer.run(resume=False)
         except ToolGymError:

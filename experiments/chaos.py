@@ -19,7 +19,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
@@ -159,8 +158,9 @@ def _processes() -> dict[int, Process]:
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             with contextlib.suppress(OSError):
-                text = Path(f"/proc/{entry}/stat").read_text(encoding="utf-8", errors="replace")
-                fields = text.rpartition(")")[2].split()
+                # Not through pathlib, which keeps every part of a path for good.
+                with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as file:
+                    fields = file.read().rpartition(")")[2].split()
                 pages = int(fields[21])
                 found[int(entry)] = Process(int(entry), int(fields[1]), fields[0], pages * os.sysconf("SC_PAGE_SIZE"))
     return found

@@ -45,6 +45,10 @@ class Hang(BaseException):
     """Python itself does not end."""
 
 
+class _Enough(BaseException):
+    """The time for a round is over: ends Hypothesis, which would go on looking for a smaller program."""
+
+
 @contextlib.contextmanager
 def _at_most(seconds: float) -> Iterator[None]:
     def stop(*_: object) -> None:
@@ -137,15 +141,15 @@ _PATIENCE = 20.0  # seconds to look for a smaller program
 class _Fuzzer:
     """Rounds of examples, each with its seed, until the time is over."""
 
-    def __init__(self) -> None:
+    def __init__(self, end: float) -> None:
+        self.end = end
         self.found: Counter[str] = Counter()
         self.programs = 0
 
     def round(self, strategy: st.SearchStrategy[str], check: Callable[[str], str], number: int, name: str) -> None:
         """A few hundred examples, ended by the first finding."""
         smallest: dict[str, str] = {}
-        known: set[str] = set()
-        deadline = float("inf")
+        deadline = self.end
 
         @seed(number)
         @settings(
@@ -159,21 +163,24 @@ class _Fuzzer:
         @given(strategy)
         def examples(code: str) -> None:
             nonlocal deadline
-            if time.monotonic() > deadline and code not in known:
-                return
+            if time.monotonic() > deadline:
+                raise _Enough
             self.programs += 1
             problem = check(code)
             if problem:
-                deadline = min(deadline, time.monotonic() + _PATIENCE)
-                known.add(code)
+                if not smallest:
+                    deadline = time.monotonic() + _PATIENCE
                 smallest.update(code=code, problem=problem)
                 raise AssertionError(problem)
 
         try:
             examples()
+        except _Enough:
+            pass
         except Exception:
             if not smallest:
                 raise
+        if smallest:
             signature = name + " " + re.sub(r"'[^']*'|\d+", "_", smallest["problem"])[:80]
             self.found[signature] += 1
             if self.found[signature] == 1:
@@ -189,7 +196,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--what", nargs="+", choices=kinds, default=list(kinds))
     options = parser.parse_args(arguments)
     sys.unraisablehook = lambda _: None
-    end, fuzzer, number = time.monotonic() + 60.0 * options.minutes, _Fuzzer(), options.seed
+    fuzzer, number = _Fuzzer(time.monotonic() + 60.0 * options.minutes), options.seed
     with (
         InterpreterPool(workers=1, limits=CHEAP) as cheap,
         InterpreterPool(workers=1, limits=TIGHT) as tight,
@@ -204,7 +211,7 @@ def main(arguments: list[str] | None = None) -> int:
             "bytes": (pairs, lambda pair: same_in_both(tight, other, *json.loads(pair))),
             "text": (raw_texts, lambda code: contained(tight, code, probe)),
         }
-        while time.monotonic() < end:
+        while time.monotonic() < fuzzer.end:
             for name in options.what:
                 fuzzer.round(*rounds[name], number, name)
             number += 1

@@ -25,7 +25,7 @@ from tool_gym.errors import ConfigError, InfrastructureError
 from tool_gym.interpreter import InterpreterPool
 from tool_gym.tools.base import ToolResult
 
-SMALL = BenchConfig(calls=400, burst=300, workers=1, rounds=2)
+SMALL = BenchConfig(parts=("tools",), calls=400, burst=300, workers=1, rounds=2)
 positive = st.floats(1e-3, 1e3)
 
 

@@ -303,7 +303,7 @@ from typing import Generic, TypeVar
 T = TypeVar('T')
 @dataclass
 class Animal(ABC):
-    """With a docstring."""
+    'With a docstring.'
     name: str
     sounds: List[str] = field(default_factory=list, init=False)
     size: InitVar[int] = 1
@@ -1246,6 +1246,17 @@ HOSTILE: dict[str, tuple[str, str]] = {
     "ranges": ("import random\nb = 1 << 250000\nwhile True:\n    random.randrange(b)", "limit steps"),
     "samples": ("import random\nrandom.sample(range(10 ** 12), 10 ** 6)", "limit"),
     "sample of counts": ("import random\nrandom.sample('ab', counts=[10 ** 30, 1], k=3)", "error OverflowError"),
+    "weights that are no numbers": (
+        "import random\nwhile True:\n    random.choices('ab', 'ab' * 100000)",
+        "error TypeError",
+    ),
+    "weights that are lists": ("import random\nrandom.choices('ab', [[0] * 1000] * 1000)", "error TypeError"),
+    "more characters than a number can say": (
+        "try:\n    'ab' * (1 << 250000)\nexcept ValueError:\n    pass",
+        "limit memory",
+    ),
+    "more items than a number can say": ("try:\n    [1] * (1 << 250000)\nexcept ValueError:\n    pass", "limit memory"),
+    "median of text": ("import statistics\nwhile True:\n    statistics.median('ab' * 100000)", "limit steps"),
     "generator of the machine": ("import random\nprint('REACHED', random.SystemRandom())", "refused"),
     "state": ("import random\nprint('REACHED', random.getstate())", "refused"),
     # ---- itertools, heapq, functools, operator, json

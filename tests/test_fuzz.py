@@ -233,6 +233,12 @@ d = collections.OrderedDict(a=1, b=2, c=3)
 d.move_to_end('c', last=False)
 print(d.popitem(last=False), d.setdefault('z', default=4), d)
 
+def g():
+    yield from [1, 2]
+x = g()
+print(next(x), collections.Counter(None))
+x.send(5)
+
 print('x' % b'y', 'x' % [1], 'x' % range(2), 'x' % {1: 2})
 
 'x' % {1}

@@ -115,6 +115,13 @@ def test_rows_do_not_depend_on_how_late_replies_come_or_how_many_rows_are_decode
         assert same(reference, again), (delay, live_rows, block_rows)
 
 
+def test_rows_that_wait_for_a_place_are_what_they_would_have_been_among_all() -> None:
+    policy = make_policy()
+    reference, _ = run(policy, 150, streams=150)
+    for delay, live_rows in ((0, 24), (2, 31), (5, 64)):
+        assert same(reference, run(policy, 150, streams=150, delay=delay, live_rows=live_rows)[0]), (delay, live_rows)
+
+
 def test_no_more_rows_are_decoded_at_a_time_than_a_block_and_the_live_rows_allow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

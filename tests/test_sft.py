@@ -124,10 +124,11 @@ def test_the_reference_holds_the_qualities_of_the_first_working_calls_without_no
     assert len(start.reference) == coldstart.REFERENCE_CALLS
     policy = setup.new_policy()
     policy.load_state_dict(start.weights)
-    index = np.arange(coldstart.REFERENCE_EPISODES)
-    problems = [setup.problem(key, setup.difficulties, "train") for key in rng.key(0, "reference", 0, index)]
-    keys = rng.key(0, "reference", 1, index)
-    (batch,) = setup.rollout(policy, [Play(setup.episodes(NoNoise()), [EpisodeSpec(p, 0) for p in problems], keys)])
+    draws = rng.generator(rng.key(0, "reference", 0, 0))
+    levels = draws.choice(setup.difficulties, coldstart.REFERENCE_EPISODES).tolist()
+    specs = [EpisodeSpec(problem, 0) for problem in setup.env.task.sample_many(draws, levels, "train")]
+    keys = rng.key(0, "reference", 1, 0, np.arange(len(specs)))
+    (batch,) = setup.rollout(policy, [Play(setup.episodes(NoNoise()), specs, keys)])
     worked = [call.quality for record in batch.records for call in record.calls if call.result.ok]
     assert start.reference[: len(worked)].tolist() == worked[: len(start.reference)]
 

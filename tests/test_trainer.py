@@ -237,7 +237,8 @@ def test_lost_calls_are_masked_and_counted_and_never_a_reward_of_zero(
     valid_calls = batch.calls.eligible_C & batch.valid_N[batch.calls.rollout_C]
     after = opened.noise.state()["reference"]
     added = batch.calls.quality_C[valid_calls]
-    assert after.tolist() == [*before.tolist(), *added.tolist()][-4096:]
+    # Qualities are kept to nine digits: as ranks are what counts, equal ones must be equal to the last bit.
+    assert after.tolist() == [*before.tolist(), *np.round(added, 9).tolist()][-4096:]
 
 
 def test_a_run_that_loses_most_of_its_rollouts_stops_rather_than_train_on_the_rest(

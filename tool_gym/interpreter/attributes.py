@@ -575,6 +575,8 @@ FIELDS[collections.defaultdict] = frozenset({"default_factory"})
 
 def count_into(counter: Any, source: Any, sign: int) -> None:
     """``Counter.update`` and ``subtract``: adds what ``source`` counts, or one for each of its items."""
+    if source is None:
+        return
     if type(source) in MAPPINGS:
         if sign > 0 and not counter:
             counter.update(dict(mapping_pairs(source)))

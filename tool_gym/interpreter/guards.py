@@ -797,7 +797,16 @@ def _counted(items: Any) -> Iterator[Any]:
 
 def delegated(value: Any) -> Any:
     """Operand of ``yield from``: generators as they are, anything else counted."""
-    return value if type(value) is types.GeneratorType else counted(value)
+    return value if type(value) is types.GeneratorType else _delegated(iterable(value))
+
+
+def _delegated(items: Any) -> Iterator[Any]:
+    for item in items:
+        METER.left -= 1
+        if METER.left < 0:
+            METER.exhausted()
+        if (yield item) is not None:
+            raise AttributeError(f"'{class_name(type(items))}' object has no attribute 'send'")
 
 
 def starred(value: Any) -> Any:

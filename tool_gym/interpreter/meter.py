@@ -25,6 +25,11 @@ CHARS_PER_STEP_SHIFT = 8
 ITEMS_PER_STEP_SHIFT = 3
 
 
+def _shown(count: int) -> str:
+    """A size in a message. Printing one of thousands of digits would raise, and the program could go on."""
+    return str(count) if count < 1 << 64 else "over 2**64"
+
+
 class Stop(BaseException):
     """Ends the running call. Programs cannot name it; the verdict is in the meter, never in the exception."""
 
@@ -215,12 +220,12 @@ class Meter:
     def cap_items(self, count: int) -> None:
         """A container is about to have ``count`` items: check it against the cap."""
         if count > self.items:
-            self.too_big(f"a container of {count} items (at most {self.items})")
+            self.too_big(f"a container of {_shown(count)} items (at most {self.items})")
 
     def check_items(self, count: int) -> None:
         """A container of ``count`` items is about to be made: check it against the cap and charge for it."""
         if count > self.items:
-            self.too_big(f"a container of {count} items (at most {self.items})")
+            self.too_big(f"a container of {_shown(count)} items (at most {self.items})")
         self.left -= count >> ITEMS_PER_STEP_SHIFT
         if self.left < 0:
             self.exhausted()
@@ -228,7 +233,7 @@ class Meter:
     def check_characters(self, count: int) -> None:
         """A string of ``count`` characters is about to be made: check it against the cap and charge for it."""
         if count > self.characters:
-            self.too_big(f"a string of {count} characters (at most {self.characters})")
+            self.too_big(f"a string of {_shown(count)} characters (at most {self.characters})")
         self.left -= count >> CHARS_PER_STEP_SHIFT
         if self.left < 0:
             self.exhausted()
@@ -236,9 +241,7 @@ class Meter:
     def check_bits(self, bits: int) -> None:
         """An integer of ``bits`` bits is about to be made."""
         if bits > self.integer_bits:
-            # Bits can be too many to print: then printing them would raise, and the program could go on.
-            shown = str(bits) if bits < 1 << 64 else "over 2**64"
-            self.too_big(f"an integer of {shown} bits (at most {self.integer_bits})")
+            self.too_big(f"an integer of {_shown(bits)} bits (at most {self.integer_bits})")
 
     def write(self, text: str) -> None:
         """Print ``text``."""

@@ -3,9 +3,6 @@
 The arithmetic runs under a context of the call, made anew for each. A number has at most as many digits as the
 longest integer, so a precision beyond that is a limit. Exponents are free, because they cost nothing until
 something writes them out: ``int``, ratios and fixed-point formats check first what they would make.
-
-Costs are in steps of 0.1 µs and were measured on libmpdec, whose words hold 19 digits. Products of w words take
-w²/16 below some thousand digits and 16·w beyond, square roots 2·w², and the series behind exp, ln and powers w³.
 """
 
 from __future__ import annotations
@@ -19,104 +16,26 @@ from typing import Any
 from ..guards import CONTEXT_MANAGERS, take_all
 from ..meter import METER
 from ..modules import define
-from ..values import BIG, LEAST, GuestMeta, check_spec, class_name, plain
+from ..values import GuestMeta, check_spec, class_name, plain
+from .decimal_costs import (
+    DIGITS_PER_WORD,
+    Cost,
+    adding_and_multiplying,
+    charge_integer,
+    charge_power,
+    check_digits,
+    check_ratio,
+    check_written,
+    dividing,
+    in_series,
+    linear,
+    multiplying,
+    places_of,
+    product,
+    rooting,
+    words_of,
+)
 from .records import Record, make_record, plain_tuple
-
-_DIGITS_PER_WORD = 19
-_STATIC_WORDS = 4  # those that every number has room for
-_BASE_SIZE = decimal.Decimal(1).__sizeof__()
-_LONG = 400  # words beyond which divisions take more than two products
-_LONGEST_EXPONENT = 40  # bits of an exponent to which raising can neither overflow nor be exact
-
-
-# ------------------------------------------------------------------ what things cost
-
-
-def _words(number: decimal.Decimal) -> int:
-    """An upper bound on the words of a number's digits, from the memory that it has."""
-    return max(_STATIC_WORDS, (number.__sizeof__() - _BASE_SIZE) >> 3)
-
-
-def _most_digits() -> int:
-    """Digits that a number may have: those of the longest integer."""
-    return int(METER.integer_bits * math.log10(2)) + 1
-
-
-def _check_digits(count: int) -> None:
-    if count > _most_digits():
-        METER.too_big(f"a decimal number of {count} digits (at most {_most_digits()})")
-
-
-def _product(a: int, b: int) -> int:
-    return min(a * b >> 4, (a + b) << 3)
-
-
-def _linear(words: list[int], precision: int) -> int:
-    return 6 + ((sum(words) + precision) >> 5)
-
-
-def _multiplying(words: list[int], precision: int) -> int:
-    return 6 + _product(words[0], words[-1]) + (sum(words) >> 5)
-
-
-def _dividing(words: list[int], precision: int) -> int:
-    longest = max(max(words), precision)
-    return 6 + (_product(longest, words[-1]) << (1 if longest < _LONG else 2))
-
-
-def _rooting(words: list[int], precision: int) -> int:
-    longest = max(words[0], precision)
-    return 20 + 2 * longest**2
-
-
-def _in_series(words: list[int], precision: int) -> int:
-    longest = max(words[0], precision)
-    return 220 + (5 * longest**3 >> 2)
-
-
-def _adding_and_multiplying(words: list[int], precision: int) -> int:
-    return _multiplying(words[:2], precision) + _linear(words, precision)
-
-
-_Cost = Callable[[list[int], int], int]
-
-
-def _charge_power(base: decimal.Decimal, exponent: decimal.Decimal, precision: int) -> None:
-    """Before ``base ** exponent``: squarings for an integral exponent, else a logarithm and an exponential.
-
-    Squares of a short number are short until they reach the precision, which is given in words.
-    """
-    if not base.is_finite() or not exponent.is_finite():
-        METER.charge(10)
-        return
-    words = _words(base)
-    size = min(max(exponent.adjusted() + 1, 0), (words + precision) * _DIGITS_PER_WORD + _LONGEST_EXPONENT)
-    longest = precision + size // _DIGITS_PER_WORD + 1
-    if exponent == exponent.to_integral_value():
-        digits = len(base.as_tuple().digits) if words == _STATIC_WORDS else words * _DIGITS_PER_WORD
-        growing = (longest * _DIGITS_PER_WORD // digits).bit_length()
-        bits = int(exponent).bit_length() if size < _LONGEST_EXPONENT else (size * 10 // 3) + 1
-        rounds = 2 * max(0, bits - growing) + 3
-        METER.charge(20 + rounds * (1 + _product(longest, longest) + (_words(exponent) >> 3)))
-    else:
-        longest = max(longest, words, _words(exponent))
-        METER.charge(600 + (3 * longest**3 >> 1))
-
-
-def _charge_integer(value: int) -> None:
-    """Before an integer becomes decimal digits: quadratic."""
-    if not LEAST < value < BIG:
-        METER.charge((value.bit_length() >> 6) ** 2 >> 4)
-
-
-def _check_written(number: decimal.Decimal) -> None:
-    """Before a number is written out as an integer: its size, and a quadratic conversion."""
-    if number.is_finite() and number:
-        digits = max(number.adjusted(), 0) + 1
-        bits = digits * 10 // 3 + 1
-        METER.check_bits(bits)
-        METER.charge(2 + ((bits >> 6) ** 2 >> 3) + (_words(number) >> 5))
-
 
 # ------------------------------------------------------------------ contexts
 
@@ -125,7 +44,7 @@ def _precision(value: Any) -> Any:
     """A precision within what a number may have."""
     value = plain(value)
     if type(value) is int:
-        _check_digits(value)
+        check_digits(value)
     return value
 
 
@@ -238,9 +157,9 @@ class Context(metaclass=GuestMeta):
             rounds = max(exponent.adjusted(), 0) * 4 if exponent.is_finite() else 0
             if rounds > METER.integer_bits << 2:
                 METER.check_bits(rounds)
-            METER.charge(10 + rounds * (1 + 8 * _product(_words(divisor), _words(divisor)) + _words(base)))
+            METER.charge(10 + rounds * (1 + 8 * product(words_of(divisor), words_of(divisor)) + words_of(base)))
             return _made(native.power(base, exponent, divisor))
-        _charge_power(base, exponent, native.prec // _DIGITS_PER_WORD + 1)
+        charge_power(base, exponent, native.prec // DIGITS_PER_WORD + 1)
         return _made(native.power(base, exponent))
 
     def Etiny(self) -> int:
@@ -433,18 +352,18 @@ class Decimal(metaclass=GuestMeta):
     def as_tuple(self) -> Any:
         """Sign, digits and exponent."""
         native = _native(self)
-        METER.charge(_words(native) << 1)
+        METER.charge(words_of(native) << 1)
         return _TUPLE(*native.as_tuple())
 
     def as_integer_ratio(self) -> tuple[int, int]:
         """Numerator and denominator, without a common factor."""
         native = _native(self)
-        _check_ratio(native)
+        check_ratio(native)
         return native.as_integer_ratio()
 
     def __hash__(self) -> int:
         native = _native(self)
-        METER.charge(4 + (_words(native) >> 1))
+        METER.charge(4 + (words_of(native) >> 1))
         # Not-a-number hashes by its address.
         return METER.serial(self) if native.is_qnan() else hash(native)
 
@@ -452,23 +371,23 @@ class Decimal(metaclass=GuestMeta):
         return bool(_native(self))
 
     def __int__(self) -> int:
-        _check_written(_native(self))
+        check_written(_native(self))
         return int(_native(self))
 
     __trunc__ = __int__
 
     def __floor__(self) -> int:
-        _check_written(_native(self))
+        check_written(_native(self))
         return math.floor(_native(self))
 
     def __ceil__(self) -> int:
-        _check_written(_native(self))
+        check_written(_native(self))
         return math.ceil(_native(self))
 
     def __round__(self, n: Any = None) -> Any:
         native, n = _native(self), plain(n)
         if n is None:
-            _check_written(native)
+            check_written(native)
             return round(native)
         if type(n) is not int:
             raise TypeError("optional argument must be an integer")
@@ -476,7 +395,7 @@ class Decimal(metaclass=GuestMeta):
 
     def __float__(self) -> float:
         native = _native(self)
-        METER.charge(4 + _words(native))
+        METER.charge(4 + words_of(native))
         return float(native)
 
     def __complex__(self) -> complex:
@@ -519,15 +438,15 @@ def of_native(value: Any) -> Any:
 
 def _text(number: Any) -> str:
     native = _native(number)
-    METER.check_characters((_words(native) + 2) * _DIGITS_PER_WORD)
-    METER.charge(_words(native) >> 1)
+    METER.check_characters((words_of(native) + 2) * DIGITS_PER_WORD)
+    METER.charge(words_of(native) >> 1)
     return str(native)
 
 
 def _format(number: decimal.Decimal, spec: str) -> str:
     """``format(number, spec)``: a fixed-point format writes the exponent out."""
     check_spec(spec)
-    size = _words(number) * _DIGITS_PER_WORD
+    size = words_of(number) * DIGITS_PER_WORD
     if number.is_finite() and spec.rstrip()[-1:] in ("f", "F", "%"):
         _, digits, exponent = number.as_tuple()
         assert isinstance(exponent, int)
@@ -541,7 +460,7 @@ def _format(number: decimal.Decimal, spec: str) -> str:
 def _real(value: Any) -> Any:
     """Argument of ``from_float``."""
     if type(value) is int:
-        _charge_integer(value)
+        charge_integer(value)
         return value
     if type(value) is float or type(value) is bool:
         return value
@@ -557,10 +476,10 @@ def _readable(value: Any) -> Any:
         return _native(value)
     if isinstance(value, int):
         value = plain(value)
-        _charge_integer(value)
+        charge_integer(value)
         return value
     if type(value) is str:
-        _check_digits(len(value))
+        check_digits(len(value))
         METER.charge(len(value) >> 4)
         return value
     if type(value) is float:
@@ -577,25 +496,13 @@ def _parts(value: Any) -> Any:
     parts = list(plain_tuple(value)) if isinstance(value, Record) else list(value)
     if type(parts[1]) is list or isinstance(parts[1], tuple):
         digits = parts[1]
-        _check_digits(len(digits))
+        check_digits(len(digits))
         METER.charge(len(digits) >> 2)
         parts[1] = tuple(digits) if type(digits) in (list, tuple) else plain_tuple(digits)
     for part in (*parts[:1], *parts[2:]):
         if type(part) not in (int, str, bool):
             raise ValueError("a tuple for a Decimal holds a sign, a tuple of digits and an exponent")
     return tuple(parts)
-
-
-def _check_ratio(number: decimal.Decimal) -> None:
-    """Before numerator and denominator are written out."""
-    if not number.is_finite():
-        return
-    METER.charge(_words(number) << 1)
-    exponent = number.as_tuple().exponent
-    assert isinstance(exponent, int)
-    bits = (abs(exponent) + _words(number) * _DIGITS_PER_WORD) * 10 // 3
-    METER.check_bits(bits if bits > 1 << 14 else 0)
-    METER.charge(6 + ((bits >> 6) ** 2 >> 1))
 
 
 def _operand(value: Any) -> decimal.Decimal | None:
@@ -606,7 +513,7 @@ def _operand(value: Any) -> decimal.Decimal | None:
         return _native(value)
     if isinstance(value, int):
         value = plain(value)
-        _charge_integer(value)
+        charge_integer(value)
         return decimal.Decimal(value)
     return None
 
@@ -622,12 +529,8 @@ def _operand_of(value: Any) -> decimal.Decimal:
 # ------------------------------------------------------------------ operators and methods
 
 
-def _places(precision: int) -> int:
-    return precision // _DIGITS_PER_WORD + 1
-
-
 def _current_places() -> int:
-    return _places(decimal.getcontext().prec)
+    return places_of(decimal.getcontext().prec)
 
 
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "divmod": "divmod()"}
@@ -642,7 +545,7 @@ def _no_operand(symbol: str, other: Any, reflected: bool) -> Any:
     raise TypeError(f"unsupported operand type(s) for {symbol}: '{first}' and '{second}'")
 
 
-def _binary(name: str, reflected: bool, cost: _Cost) -> Callable[..., Any]:
+def _binary(name: str, reflected: bool, cost: Cost) -> Callable[..., Any]:
     """An arithmetic operator, and what it costs."""
     native = getattr(decimal.Decimal, f"__{'r' if reflected else ''}{name}__")
 
@@ -650,7 +553,7 @@ def _binary(name: str, reflected: bool, cost: _Cost) -> Callable[..., Any]:
         a, b = _native(self), _operand(other)
         if b is None:
             return _no_operand(_SYMBOLS[name], other, reflected)
-        words = [_words(b), _words(a)] if reflected else [_words(a), _words(b)]
+        words = [words_of(b), words_of(a)] if reflected else [words_of(a), words_of(b)]
         METER.charge(cost(words, _current_places()))
         result = native(a, b)
         return tuple(map(_made, result)) if type(result) is tuple else of_native(result)
@@ -666,7 +569,7 @@ def _raise(reflected: bool) -> Callable[..., Any]:
         if modulo is not None:
             return _getcontext().power(self, other, modulo)
         base, exponent = (b, a) if reflected else (a, b)
-        _charge_power(base, exponent, _current_places())
+        charge_power(base, exponent, _current_places())
         return _made(base**exponent)
 
     return method
@@ -677,7 +580,7 @@ def _unary(name: str) -> Callable[..., Any]:
 
     def method(self: Any) -> Any:
         number = _native(self)
-        METER.charge(_linear([_words(number)], 0))
+        METER.charge(linear([words_of(number)], 0))
         return _made(native(number))
 
     return method
@@ -691,14 +594,14 @@ def _comparison(name: str) -> Callable[..., Any]:
         a: decimal.Decimal = _native(self)
         b: Any = _operand(other)
         if b is not None:
-            METER.charge(5 + ((_words(a) + _words(b)) >> 3))
+            METER.charge(5 + ((words_of(a) + words_of(b)) >> 3))
         elif type(other) is float or (type(other) is complex and name in ("eq", "ne")):
-            METER.charge(8 + (_words(a) >> 3))
+            METER.charge(8 + (words_of(a) >> 3))
             b = other
         elif type(other) is fractions.Fraction:
             for part in (other.numerator, other.denominator):
-                _charge_integer(part)
-                METER.charge(20 + _product(_words(a), (part.bit_length() >> 5) + 1))
+                charge_integer(part)
+                METER.charge(20 + product(words_of(a), (part.bit_length() >> 5) + 1))
             b = other
         else:
             return NotImplemented
@@ -707,14 +610,14 @@ def _comparison(name: str) -> Callable[..., Any]:
     return method
 
 
-_OPERATORS: dict[str, _Cost] = {
-    "add": _linear,
-    "sub": _linear,
-    "mul": _multiplying,
-    "truediv": _dividing,
-    "floordiv": _dividing,
-    "mod": _dividing,
-    "divmod": _dividing,
+_OPERATORS: dict[str, Cost] = {
+    "add": linear,
+    "sub": linear,
+    "mul": multiplying,
+    "truediv": dividing,
+    "floordiv": dividing,
+    "mod": dividing,
+    "divmod": dividing,
 }
 for _name, _cost in _OPERATORS.items():
     type.__setattr__(Decimal, f"__{_name}__", _binary(_name, False, _cost))
@@ -736,7 +639,7 @@ def _argument(value: Any) -> Any:
     return _operand_of(value)
 
 
-def _method(name: str, cost: _Cost) -> Callable[..., Any]:
+def _method(name: str, cost: Cost) -> Callable[..., Any]:
     """A method of numbers: its operands are numbers, but for a way to round and a context."""
     native = getattr(decimal.Decimal, name)
 
@@ -750,14 +653,14 @@ def _method(name: str, cost: _Cost) -> Callable[..., Any]:
                 operands.append(value)
             elif type(value) is decimal.Context:
                 precision = max(precision, value.prec)
-        METER.charge(cost(list(map(_words, operands)), _places(precision)))
+        METER.charge(cost(list(map(words_of, operands)), places_of(precision)))
         return of_native(native(number, *given, **options))
 
     method.__name__ = name
     return method
 
 
-def _function(name: str, cost: _Cost) -> Callable[..., Any]:
+def _function(name: str, cost: Cost) -> Callable[..., Any]:
     """A function of a context: the same operations under its settings."""
     native = getattr(decimal.Context, name)
 
@@ -767,7 +670,7 @@ def _function(name: str, cost: _Cost) -> Callable[..., Any]:
         options = {key: _argument(value) for key, value in names.items()}
         operands = [value for value in (*given, *options.values()) if type(value) is decimal.Decimal]
         if operands:
-            METER.charge(cost(list(map(_words, operands)), _places(context.prec)))
+            METER.charge(cost(list(map(words_of, operands)), places_of(context.prec)))
         result = native(context, *given, **options)
         return tuple(map(_made, result)) if type(result) is tuple else of_native(result)
 
@@ -781,13 +684,13 @@ _ON_DIGITS = (
     "logical_invert logical_or logical_xor max max_mag min min_mag next_minus next_plus next_toward normalize "
     "number_class quantize radix rotate same_quantum scaleb shift to_eng_string to_integral_exact to_integral_value"
 )
-_OPERATIONS: dict[str, _Cost] = dict.fromkeys(_ON_DIGITS.split(), _linear)
-_OPERATIONS |= {"exp": _in_series, "ln": _in_series, "log10": _in_series, "sqrt": _rooting}
-_OPERATIONS |= {"fma": _adding_and_multiplying, "remainder_near": _dividing}
-_OF_NUMBERS: dict[str, _Cost] = {"adjusted": _linear, "conjugate": _linear, "to_integral": _linear}
-_OF_CONTEXTS: dict[str, _Cost] = dict.fromkeys(("abs", "add", "minus", "plus", "subtract", "to_sci_string"), _linear)
-_OF_CONTEXTS |= dict.fromkeys(("divide", "divide_int", "divmod", "remainder"), _dividing)
-_OF_CONTEXTS["multiply"] = _multiplying
+_OPERATIONS: dict[str, Cost] = dict.fromkeys(_ON_DIGITS.split(), linear)
+_OPERATIONS |= {"exp": in_series, "ln": in_series, "log10": in_series, "sqrt": rooting}
+_OPERATIONS |= {"fma": adding_and_multiplying, "remainder_near": dividing}
+_OF_NUMBERS: dict[str, Cost] = {"adjusted": linear, "conjugate": linear, "to_integral": linear}
+_OF_CONTEXTS: dict[str, Cost] = dict.fromkeys(("abs", "add", "minus", "plus", "subtract", "to_sci_string"), linear)
+_OF_CONTEXTS |= dict.fromkeys(("divide", "divide_int", "divmod", "remainder"), dividing)
+_OF_CONTEXTS["multiply"] = multiplying
 for _name, _cost in (_OPERATIONS | _OF_NUMBERS).items():
     type.__setattr__(Decimal, _name, _method(_name, _cost))
 for _name, _cost in (_OPERATIONS | _OF_CONTEXTS).items():

@@ -27,6 +27,8 @@ from .records import Record, make_record, plain_tuple
 if sys.version_info >= (3, 12):
     importlib.import_module("_pylong")  # divides long integers there; a worker, which needs it, can import nothing
 
+_NUMBERS: frozenset[type] = frozenset({int, float, bool, fractions.Fraction})
+
 # ------------------------------------------------------------------ math and cmath
 
 
@@ -262,8 +264,18 @@ def _choices(
         METER.check_items(max(k, 0))
         METER.charge(max(k, 0))
     population = _population(population)
-    weights = None if weights is None else take_all(weights)
-    return rng.choices(population, weights, cum_weights=None if cum_weights is None else take_all(cum_weights), k=k)
+    return rng.choices(population, _weights(weights), cum_weights=_weights(cum_weights), k=k)
+
+
+def _weights(weights: Any) -> list[Any] | None:
+    """Weights as a list, charged. Raises TypeError for what is no number: sums of texts or lists grow."""
+    if weights is None:
+        return None
+    items = take_all(weights)
+    if any(type(item) not in _NUMBERS for item in items):
+        raise TypeError("The weights must be numbers")
+    found: list[Any] = _charged(items)
+    return found
 
 
 def _sample(rng: random.Random, population: Any, k: Any, *, counts: Any = None) -> list[Any]:
@@ -297,9 +309,8 @@ def _randbits(rng: random.Random, k: Any) -> int:
 
 def _randbytes(rng: random.Random, n: Any) -> bytes:
     n = whole(n)
-    if type(n) is int:
-        METER.check_characters(max(n, 0) << 3)
-        METER.check_bits(max(n, 0) << 3)
+    expect(n, int, "randbytes")
+    METER.check_bits(max(n, 0) << 3)
     return rng.randbytes(n)
 
 
@@ -369,8 +380,6 @@ define(
 
 # ------------------------------------------------------------------ statistics
 
-_NUMBERS: frozenset[type] = frozenset({int, float, bool, fractions.Fraction})
-
 
 def _exact(value: Any, name: str) -> Any:
     """A number as the native module takes it. Raises TypeError for what is no number."""
@@ -408,8 +417,8 @@ def _charge_ratios(values: list[Any]) -> None:
 
 
 def _argument(value: Any, name: str) -> Any:
-    """An argument of a function of the module: a number, a name of a method, or data as a list, charged."""
-    if value is None or (type(value) is str and name not in _OF_ANYTHING):
+    """An argument of a function of the module: a number, or data as a list, charged."""
+    if value is None:
         return value
     if type(value) in _NUMBERS or isinstance(value, (Decimal, int)):
         number = _exact(value, name)
@@ -426,6 +435,7 @@ def _argument(value: Any, name: str) -> Any:
     return items
 
 
+_SWITCHES: frozenset[str] = frozenset({"method", "proportional"})
 _OF_ANYTHING: frozenset[str] = frozenset({"mode", "multimode"})
 
 
@@ -448,7 +458,10 @@ def _statistic(name: str) -> Callable[..., Any]:
     def statistic(*arguments: Any, **names: Any) -> Any:
         METER.charge(20)
         given = [_argument(value, name) for value in arguments]
-        options = {key: _argument(value, name) for key, value in names.items()}
+        options = {key: value if key in _SWITCHES else _argument(value, name) for key, value in names.items()}
+        for key in _SWITCHES & names.keys():
+            if type(names[key]) not in (str, bool):
+                raise TypeError(f"{key} must be a string or a boolean")
         return _result(native(*given, **options))
 
     return statistic
