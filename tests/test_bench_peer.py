@@ -148,7 +148,7 @@ def test_a_peer_that_is_not_installed_is_refused_before_anything_is_measured(mon
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr("experiments.bench.PARTS", {"tools": lambda config: pytest.fail("measured")})
     with pytest.raises(ConfigError, match=r"trl, transformers, datasets, accelerate missing, pip install .*\[bench\]"):
-        bench(BenchConfig(peer="trl"), quiet())
+        bench(BenchConfig(parts=("tools",), peer="trl"), quiet())
 
 
 def test_neither_part_nor_peer_is_refused() -> None:

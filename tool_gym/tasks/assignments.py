@@ -28,7 +28,7 @@ from tool_gym.tasks.evaluator import Names, Trace, names_after, progress, trace,
 from tool_gym.tasks.family import OWN_STREAMS, Ints, RejectionFamily, same_integer
 from tool_gym.tools.base import ToolCall, ToolResult
 
-NAMES = "abcdef"
+NAMES = "abcdefgh"
 OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 PER_CALL = 3
 """Assignments that one call of a demonstration makes at most."""
@@ -167,7 +167,7 @@ class Assignments(RejectionFamily[Lists]):
         asked = ordered[-1][0]
         confused = _values(listed)[[part[0] for part in listed].index(asked)]
         data: dict[str, Any] = {"listed": listed, "ordered": ordered, "partials": partials, "confused": confused}
-        prompt = f"{';'.join(listed)};{asked}%{self.answers}?"
+        prompt = f"{'; '.join(listed)}; {asked} mod {self.answers}?"
         return Problem(prompt, str(partials[-1] % self.answers), len(listed), data)
 
     # Judgement
