@@ -21,6 +21,7 @@ Deviations from the textbook:
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -90,4 +91,6 @@ def run(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    # What the imports made stays: the garbage collector need not look through it again and again.
+    gc.freeze()
     sys.exit(run(sys.argv[1:]))

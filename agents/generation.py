@@ -242,14 +242,14 @@ class _Generation:
         uses = np.bincount([prompt_of_row[same[0]] for same in self.queue], minlength=len(prompts))
         self.prefixes = _Prefixes(decoder, prompts, uses)
         self.slots = max(min(decoder.block_rows, live_rows), MIN_ROWS)
-        self.live = 0
+        self.queued, self.live = rows, 0
         self.blocks: list[_Block] = []
 
     def admit(self) -> None:
-        """Start a block of waiting rows if there is room for one that is worth it: half of the live rows."""
+        """Start blocks of queued rows while there is room for one that is worth it: a full one, or half of all."""
         while self.queue:
             room = self.live_rows - self.live
-            if self.live and room < max(1, min(self.decoder.block_rows, self.live_rows // 2)):
+            if self.live and room < min(self.decoder.block_rows, self.live_rows // 2, self.queued):
                 return
             starting: list[list[int]] = []
             while self.queue and len(starting) < self.decoder.block_rows and len(self.queue[-1]) <= room:
@@ -263,6 +263,7 @@ class _Generation:
         rows = np.array([same[0] for same in starting])
         for same in starting:
             self.one_with[same[0]] = same
+            self.queued -= len(same)
             self.live += len(same)
         prompts = self.prompt_of_row[rows]
         lengths = np.array([len(self.prompts[prompt]) for prompt in prompts])
@@ -352,25 +353,20 @@ class _Generation:
         return best
 
     def step(self, block: _Block) -> bool:
-        """Feed a token to each row of a block that has one; False if none has."""
-        runnable = self._runnable(block)
-        if not runnable.any():
-            return False
-        self._feed(block, runnable)
-        return True
-
-    def _runnable(self, block: _Block) -> Bools:
-        """Which rows of a block have a token to be fed; long replies are fed now if they are worth it."""
+        """Feed a token to each row of a block that has one, and long replies; False if there is nothing to be fed."""
         count = block.count
         fed, known, chunk = block.fed[:count], block.known[:count], block.chunk[:count]
         at_chunk = (chunk > 0) & (fed + chunk + 1 == known)
-        runnable: Bools = (fed < known) & ~at_chunk & (block.row[:count] >= 0)
+        runnable = (fed < known) & ~at_chunk & (block.row[:count] >= 0)
         chunks = np.flatnonzero(at_chunk)
         # Each time costs about as much as feeding a token to some dozens of rows.
         if len(chunks) * 8 >= count or (len(chunks) and not runnable.any()):
             self._feed_chunks(block, chunks)
             runnable[chunks] = True
-        return runnable
+        if not runnable.any():
+            return False
+        self._feed(block, runnable)
+        return True
 
     def _feed_chunks(self, block: _Block, slots: Ints) -> None:
         # Only chunks of the same padded length go together, as for prompts.

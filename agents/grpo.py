@@ -21,8 +21,9 @@ from agents.model import Policy
 from tool_gym.errors import ConfigError, DivergenceError
 
 _EPSILON = 1e-6
-_MICRO_BATCH_TOKENS = 2048  # so that activations stay in the cache, and memory does not grow with the batch
-_RECTANGLE_OVERHEAD = 16  # positions whose computation costs what one more rectangle does
+MICRO_BATCH = {"cpu": (2048, 16), "cuda": (65536, 2048)}
+"""Positions computed at once, so that activations stay in the cache and memory does not grow with the batch, and those
+whose computation costs what one more rectangle does: on a GPU it is launches that cost."""
 
 
 def group_advantages(
@@ -124,7 +125,7 @@ class UpdateStats:
     update_norm: float
 
 
-def rectangles(lengths_N: Ints, overhead: int = _RECTANGLE_OVERHEAD) -> list[Ints]:
+def rectangles(lengths_N: Ints, overhead: int) -> list[Ints]:
     """Row numbers in groups of similar length, so that the padding to each group's longest, plus ``overhead``
     positions for each group, is least (by dynamic programming over the lengths that occur); short rows first.
     """
@@ -143,11 +144,11 @@ def rectangles(lengths_N: Ints, overhead: int = _RECTANGLE_OVERHEAD) -> list[Int
     return groups[::-1]
 
 
-def micro_batches(lengths_N: Ints, tokens: int = _MICRO_BATCH_TOKENS) -> list[list[Ints]]:
+def micro_batches(lengths_N: Ints, tokens: int, overhead: int) -> list[list[Ints]]:
     """Rectangles of rows (see ``rectangles``) in batches of at most ``tokens`` positions, or of one row."""
     batches: list[list[Ints]] = [[]]
     room = tokens
-    for group in rectangles(lengths_N):
+    for group in rectangles(lengths_N, overhead):
         length = int(lengths_N[group].max())
         while len(group):
             fit = max(room // length, 0 if batches[-1] else 1)
@@ -247,7 +248,7 @@ def _accumulate(policy: Policy, part: TrainingBatch, config: AlgoConfig, max_tok
     """Gradients of one minibatch's loss; returns (loss, sum of entropies, clipped tokens, tokens)."""
     weights_N = rollout_weights(part.sampled_NT.sum(axis=1), config.normalisation, max_tokens)
     sums = torch.zeros(4, dtype=torch.float64)
-    for groups in micro_batches(part.lengths_N):
+    for groups in micro_batches(part.lengths_N, *MICRO_BATCH[policy.device.type]):
         packed = pack(part.tokens_NT, part.sampled_NT, part.lengths_N, groups, policy.device)
         rows, _ = packed.where
         per_token = np.stack((weights_N[rows], part.advantages_N[rows], part.logprobs_NT[packed.where]))

@@ -162,8 +162,10 @@ class _EpisodeConversation:
     def collect(self, block: bool) -> list[tuple[int, list[int] | None]]:
         replies: list[tuple[int, list[int] | None]] = []
         for number, play in enumerate(self.plays):
+            if not play.episodes.outstanding:
+                continue
             # One that is waited for is enough: the caller asks again.
-            for transition in play.episodes.collect(block and not replies and play.episodes.outstanding > 0):
+            for transition in play.episodes.collect(block and not replies):
                 row = self.row[number, transition.id]
                 if transition.terminated or transition.truncated:
                     self.records[row] = transition.record

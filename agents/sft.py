@@ -15,7 +15,7 @@ import torch.nn.functional as F
 
 from agents.config import SFTConfig
 from agents.generation import Bools, Ints
-from agents.grpo import micro_batches, pack
+from agents.grpo import MICRO_BATCH, micro_batches, pack
 from agents.model import Policy
 from agents.rollout import encode_prompt, encode_turn
 from agents.tokenizer import Tokenizer
@@ -142,7 +142,7 @@ def _accumulate(policy: Policy, examples: Examples, chosen: Ints) -> float:
     """Gradients of the mean loss over the chosen examples' written tokens; returns that loss."""
     total = int(examples.written_MT[chosen].sum())
     loss_sum = 0.0
-    for groups in micro_batches(examples.lengths_M[chosen]):
+    for groups in micro_batches(examples.lengths_M[chosen], *MICRO_BATCH[policy.device.type]):
         rows = [chosen[group] for group in groups]
         packed = pack(examples.tokens_MT, examples.written_MT, examples.lengths_M, rows, policy.device)
         logits = policy.logits(policy.hidden(packed.parts, packed.wanted_K))

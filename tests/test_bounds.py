@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from experiments.bench.programs import ENDLESS, TYPICAL, demonstrations, one_liners
 from tool_gym.interpreter import InterpreterPool, InterpreterSession, Limits
-from tool_gym.interpreter.bounds import known_names
+from tool_gym.interpreter.bounds import bindings_of, known_names
 from tool_gym.interpreter.meter import METER
 from tool_gym.tools.base import ToolResult
 
@@ -28,7 +28,7 @@ def pool() -> Iterator[InterpreterPool]:
 def known(source: str) -> dict[str, int]:
     """Bits of the known names of a module."""
     METER.configure(Limits())
-    return known_names(ast.parse(source).body, {}, frozenset())
+    return known_names(bindings_of(ast.parse(source).body), {}, frozenset())
 
 
 # ------------------------------------------------------------------ what is known
@@ -75,10 +75,12 @@ def test_known_are_the_names_that_stay_small_numbers(source: str, names: str) ->
 
 
 def test_names_bound_from_elsewhere_are_not_known() -> None:
-    body = ast.parse("x = 1\ny = x").body
-    assert known_names(body, {}, frozenset({"x"})) == {}
-    assert known_names(body, {"z": 3}, frozenset({"x"})) == {"z": 3}
-    assert known_names(body, {"x": 900, "z": 3}, frozenset({"z"})) == {"x": 1, "y": 1}
+    def names(outer: dict[str, int], *unsure: str) -> dict[str, int]:
+        return known_names(bindings_of(ast.parse("x = 1\ny = x").body), outer, frozenset(unsure))
+
+    assert names({}, "x") == {}
+    assert names({"z": 3}, "x") == {"z": 3}
+    assert names({"x": 900, "z": 3}, "z") == {"x": 1, "y": 1}
 
 
 def test_a_long_tangle_of_counters_is_given_up_and_not_unravelled() -> None:

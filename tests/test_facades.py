@@ -750,6 +750,11 @@ HOSTILE: dict[str, tuple[str, str]] = {
         "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nc = Context(prec=50000)\nx = Decimal('7' * 40000)\nprint(c.power(x, x, x + 1))",
         "limit",
     ),
+    "modular power of a huge number": (
+        "from decimal import Decimal\nwhile True:\n    pow(Decimal('1e60000'), 60000, 7)",
+        "limit steps",
+    ),
+    "modular power of too much": ("from decimal import Decimal\npow(Decimal('1e99999999'), 5, 7)", "limit memory"),
     "integer of a big number": (
         "from decimal import Context, Decimal, DivisionByZero, InvalidOperation, getcontext, localcontext\nint(Decimal('1e1000000'))",
         "limit memory",

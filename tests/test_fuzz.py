@@ -34,13 +34,13 @@ def other() -> Iterator[InterpreterPool]:
 
 
 @given(code=programs())
-@settings(some, max_examples=250)
+@settings(some, max_examples=200)
 def test_generated_program_prints_and_ends_as_in_python(cheap: InterpreterPool, code: str) -> None:
     assert as_python(cheap, code) == ""
 
 
 @given(code=hostile_programs())
-@settings(some, max_examples=25)
+@settings(some, max_examples=20)
 def test_hostile_program_ends_within_its_budget_and_leaves_the_next_call_alone(
     tight: InterpreterPool, code: str
 ) -> None:
@@ -48,13 +48,13 @@ def test_hostile_program_ends_within_its_budget_and_leaves_the_next_call_alone(
 
 
 @given(code=raw_texts)
-@settings(some, max_examples=150)
+@settings(some, max_examples=100)
 def test_any_text_gets_an_answer_and_leaves_the_next_call_alone(tight: InterpreterPool, code: str) -> None:
     assert contained(tight, code, tight.run(PROBE)) == ""
 
 
 @given(code=st.one_of(programs(), programs(), hostile_programs()), before=hostile_programs())
-@settings(some, max_examples=12)
+@settings(some, max_examples=8)
 def test_record_is_the_same_in_another_worker_after_another_program(
     tight: InterpreterPool, other: InterpreterPool, code: str, before: str
 ) -> None:

@@ -76,7 +76,7 @@ def test_the_clip_bounds_gains_and_never_losses() -> None:
 
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=60), st.integers(64, 1024))
 def test_micro_batches_hold_every_row_once_within_the_bound(lengths: list[int], tokens: int) -> None:
-    batches = micro_batches(np.array(lengths), tokens)
+    batches = micro_batches(np.array(lengths), tokens, overhead=16)
     assert sorted(row for groups in batches for group in groups for row in group.tolist()) == list(range(len(lengths)))
     for groups in batches:
         positions = sum(len(group) * max(lengths[row] for row in group) for group in groups)
@@ -102,7 +102,13 @@ def test_rectangles_hold_every_row_once_and_no_cut_pads_less(lengths: list[int],
 
 def test_packed_rows_name_what_is_trained_and_where_it_is() -> None:
     batch = make_batch(make_policy())
-    packed = pack(batch.tokens_NT, batch.sampled_NT, batch.lengths_N, rectangles(batch.lengths_N), torch.device("cpu"))
+    packed = pack(
+        batch.tokens_NT,
+        batch.sampled_NT,
+        batch.lengths_N,
+        rectangles(batch.lengths_N, overhead=16),
+        torch.device("cpu"),
+    )
     rows, columns = packed.where
     assert batch.sampled_NT[rows, columns].all()
     assert len(set(zip(rows.tolist(), columns.tolist(), strict=True))) == len(rows) == batch.sampled_NT.sum()

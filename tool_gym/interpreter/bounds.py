@@ -40,6 +40,8 @@ class _Index:
 
 _Binding = ast.expr | _Index | None
 """What a name is bound to; None for anything."""
+Bindings = dict[str, list[_Binding]]
+"""All that each name of a scope is bound to."""
 
 
 def _turn_bits() -> int:
@@ -120,15 +122,14 @@ def native_iterable(node: ast.expr) -> bool:
 # ------------------------------------------------------------------ the names of a scope
 
 
-def known_names(body: Sequence[ast.stmt], outer: Known, unsure: frozenset[str]) -> dict[str, int]:
+def known_names(bindings: Bindings, outer: Known, unsure: frozenset[str]) -> dict[str, int]:
     """Bits of the names that are known in a scope: those of ``outer`` that it does not bind, and its own.
 
     Args:
-        body: statements of a module or function.
+        bindings: of the scope.
         outer: known names of the scopes around.
         unsure: names that are bound from elsewhere too (parameters, ``global``, ``nonlocal``).
     """
-    bindings = _bindings(body)
     for name in unsure:
         if name in bindings:
             bindings[name] = [None]
@@ -138,17 +139,20 @@ def known_names(body: Sequence[ast.stmt], outer: Known, unsure: frozenset[str]) 
     return result
 
 
-def bound_names(body: Sequence[ast.stmt]) -> set[str]:
-    """The names that the statements of a scope bind, but for assignment expressions."""
-    return set(_bindings(body))
-
-
-def _bindings(body: Sequence[ast.stmt]) -> dict[str, list[_Binding]]:
-    """All that each name of a scope is bound to. Assignment expressions are left out: see ``policy.py``."""
-    found: dict[str, list[_Binding]] = {}
+def bindings_of(body: Sequence[ast.stmt]) -> Bindings:
+    """All that the statements of a module or function bind names to. Assignment expressions are left out: see
+    ``policy.py``."""
+    found: Bindings = {}
     waiting = [body]
     while waiting:
         for statement in waiting.pop():
+            if isinstance(statement, ast.Expr):
+                continue
+            if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+                target = statement.targets[0]
+                if isinstance(target, ast.Name):
+                    found.setdefault(target.id, []).append(statement.value)
+                    continue
             for name, value in _bound_by(statement):
                 found.setdefault(name, []).append(value)
             for field in ("body", "orelse", "finalbody"):
@@ -228,26 +232,23 @@ class _Scope:
         """Bits of the names that are known."""
         counters: dict[str, int] = {}
         for _ in range(_PASSES):
-            growing = self._settle(counters)
-            if not growing:
-                return self._bits if all(self._holds(name, name in counters) for name in self._bits) else {}
+            changed = self._settle(counters)
+            if not changed:
+                # No binding exceeds the bits of its name. What remains to be checked are the counters.
+                return self._bits if all(self._growth_of_all(name) <= counters[name] for name in counters) else {}
+            growing = changed - self._unknown
             widened = {name: bits for name in growing if (bits := self._as_counter(name, growing)) is not None}
             counters |= widened
             if not widened:
                 self._unknown |= growing
         return {}
 
-    def _holds(self, name: str, counter: bool) -> bool:
-        """Whether no binding makes a name exceed its bits, as long as no name exceeds its own."""
-        bits = self._growth_of_all(name) if counter else max(map(self._size, self._bindings[name]))
-        return bits <= self._bits[name]
-
     def _size(self, binding: _Binding) -> int:
         bits = self.bits_of(binding)
         return SMALL_BITS + 1 if bits is None else bits
 
     def _settle(self, counters: Known) -> set[str]:
-        """Rounds over all bindings, until they change nothing; names that still grow after the last."""
+        """Rounds over all bindings, until they change nothing; names that the last of them still changed."""
         self._bits = dict(counters)
         names = [name for name in self._bindings if name not in counters]
         changed: set[str] = set()
@@ -255,7 +256,7 @@ class _Scope:
             changed = {name for name in names if name not in self._unknown and self._update(name)}
             if not changed:
                 break
-        return changed - self._unknown
+        return changed
 
     def _update(self, name: str) -> bool:
         """Take in all bindings of a name; whether that changed what is known of it."""

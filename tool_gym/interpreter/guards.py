@@ -338,6 +338,8 @@ def power(a: Any, b: Any, modulus: Any = None) -> Any:
                 if b > 0 or type(a) is Fraction:
                     METER.check_bits(bits)
                     METER.charge((bits >> 6) ** 2 >> 10)
+    elif type(a) is Fraction or type(b) is Fraction:
+        _charge_fractions(a, b)
     return checked(a**b)
 
 

@@ -23,7 +23,7 @@ from .bounds import (
     BUILTINS,
     COUNT_BITS,
     SMALL_BITS,
-    bound_names,
+    bindings_of,
     combined,
     known_in_comprehension,
     known_names,
@@ -322,8 +322,9 @@ class GuestPolicy(RestrictingNodeTransformer):
 
     def visit_Module(self, node: ast.Module) -> Any:
         if self._assume:
-            self._module_names = bound_names(node.body)
-            self._known = known_names(node.body, {}, self._unsure)
+            bindings = bindings_of(node.body)
+            self._module_names = set(bindings)
+            self._known = known_names(bindings, {}, self._unsure)
         node = self.node_contents_visit(node)
         for use, name in self._withheld:
             if name not in self._stored:
@@ -755,7 +756,7 @@ class GuestPolicy(RestrictingNodeTransformer):
         node.returns = None
         known: dict[str, int] = {}
         if self._assume:
-            known = known_names(node.body, self._known, self._unsure | _parameters(node.args))
+            known = known_names(bindings_of(node.body), self._known, self._unsure | _parameters(node.args))
         self._functions += 1
         self._visit_scope(node, _BODY, known)
         self._functions -= 1

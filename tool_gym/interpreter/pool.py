@@ -372,8 +372,9 @@ class InterpreterPool:
             if self._closed:
                 raise InfrastructureError("the interpreter pool is closed")
             owners = [None] * len(codes) if sessions is None else self._begin(sessions, len(codes))
-            for index, (code, session) in enumerate(zip(codes, owners, strict=True)):
-                call = Call(batch, index, str(code), session)
+            for index in _alike_together(codes):
+                code = codes[index]
+                call = Call(batch, index, str(code), owners[index])
                 if len(code) > self._limits.source_chars:
                     message = f"{len(code)} characters of source (at most {self._limits.source_chars})"
                     self._finish(call, ToolResult("limit", "source", message))
@@ -754,6 +755,16 @@ class InterpreterPool:
                 self._finish(call, ToolResult("infrastructure", "lost", message))
                 return
         self._line(call).appendleft(call)
+
+
+def _alike_together(codes: Sequence[str]) -> Sequence[int]:
+    """Indices of the programs, those of one text in a row: they come to the same worker, which compiles it once."""
+    places: dict[str, list[int]] = {}
+    for index, code in enumerate(codes):
+        places.setdefault(code, []).append(index)
+    if len(places) == len(codes):
+        return range(len(codes))
+    return [index for alike in places.values() for index in alike]
 
 
 def _load(worker: _Worker) -> int:

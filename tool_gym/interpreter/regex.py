@@ -755,8 +755,8 @@ def _by_pattern(method: Callable[..., Any], arguments: int) -> Callable[..., Any
     return function
 
 
-def _escape(text: Any) -> str:
-    subject = _subject(text)
+def _escape(pattern: Any) -> str:
+    subject = _subject(pattern)
     METER.check_characters(len(subject) << 1)
     return re.escape(subject)
 

@@ -92,6 +92,8 @@ def _int(value: Any = 0, base: Any = _MISSING) -> int:
 def _float(value: Any = 0.0) -> float:
     if type(value) is str or type(value) is bytes:
         METER.charge(1 + (len(value) >> 4))
+    elif type(value) is fractions.Fraction:
+        METER.charge(4 + ((value.numerator.bit_length() + value.denominator.bit_length()) >> 10))
     return float(value)
 
 

@@ -92,6 +92,19 @@ def charge_power(base: decimal.Decimal, exponent: decimal.Decimal, precision: in
         METER.charge(600 + (3 * longest**3 >> 1))
 
 
+def charge_modular_power(base: decimal.Decimal, exponent: decimal.Decimal, modulus: decimal.Decimal) -> None:
+    """Before ``base ** exponent % modulus``: all three are written out as integers."""
+    for number in (base, exponent, modulus):
+        if not number.is_finite():
+            METER.charge(10)
+            return
+        digits = max(number.adjusted(), 0) + 1
+        check_digits(digits)
+        METER.charge(8 + (digits >> 2))
+    words = max(words_of(modulus), max(modulus.adjusted(), 0) // DIGITS_PER_WORD + 1)
+    METER.charge((max(exponent.adjusted(), 0) * 10 // 3 + 4) * (4 + 4 * product(words, words)))
+
+
 def charge_integer(value: int) -> None:
     """Before an integer becomes decimal digits: quadratic."""
     if not LEAST < value < BIG:

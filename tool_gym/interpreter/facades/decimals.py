@@ -22,6 +22,7 @@ from .decimal_costs import (
     Cost,
     adding_and_multiplying,
     charge_integer,
+    charge_modular_power,
     charge_power,
     check_digits,
     check_ratio,
@@ -154,10 +155,7 @@ class Context(metaclass=GuestMeta):
         base, exponent = _operand_of(a), _operand_of(b)
         if modulo is not None:
             divisor = _operand_of(modulo)
-            rounds = max(exponent.adjusted(), 0) * 4 if exponent.is_finite() else 0
-            if rounds > METER.integer_bits << 2:
-                METER.check_bits(rounds)
-            METER.charge(10 + rounds * (1 + 8 * product(words_of(divisor), words_of(divisor)) + words_of(base)))
+            charge_modular_power(base, exponent, divisor)
             return _made(native.power(base, exponent, divisor))
         charge_power(base, exponent, native.prec // DIGITS_PER_WORD + 1)
         return _made(native.power(base, exponent))
