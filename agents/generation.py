@@ -9,7 +9,7 @@ are merged.
 Rows with the same prompt and the same draws (as in evaluations under several conditions) are one row until they
 are given different replies.
 
-Each row's result depends on its own tokens, draws and replies alone, to the last bit (model.cache_room,
+Each row's result depends on its own tokens, draws and replies alone, to the last bit (cache.cache_room,
 model.MIN_ROWS): neither the neighbours, nor how long a tool took, nor the number of live rows matters.
 """
 
@@ -25,10 +25,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from agents.model import MIN_ROWS, Cache
+from agents.cache import Cache
+from agents.model import MIN_ROWS
 from tool_gym.rng import UInt64s, uniform
 
 Ints = npt.NDArray[np.int64]
+Tokens = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
 Bools = npt.NDArray[np.bool_]
 
@@ -36,7 +38,7 @@ _CHUNK = 4
 """Tokens that are fed at once, prompts and long replies, are padded to a multiple of this (see model.MIN_ROWS)."""
 _LEAST_CHUNK = 8
 """Tokens of a reply from which on feeding it at once is worth the operations."""
-_PREFILL_ROWS = 128
+_PREFILL_ROWS = 32
 
 
 class Decoder(Protocol):
@@ -78,7 +80,7 @@ class Generated:
         clipped_N: whether a turn was cut at its limit or the context ran out.
     """
 
-    tokens_NT: Ints
+    tokens_NT: Tokens
     sampled_NT: Bools
     logprobs_NT: Floats
     lengths_N: Ints
@@ -203,6 +205,12 @@ class _Block:
         # What stays in the freed slots computes along where there are fewer than MIN_ROWS, and is never read.
         self.state[1:, count : self.count] = 0
         self.count = count
+        if 3 * count <= 2 * self.cache.rows > 4 * MIN_ROWS:
+            # Or the blocks that are nearly over would together hold several times the memory of the live rows.
+            used = slice(0, max(count, MIN_ROWS))
+            cache = self.cache.like(used.stop, self.cache.positions)
+            cache.load(used, self.cache, used)
+            self.cache = cache
 
 
 class _Generation:
@@ -461,7 +469,7 @@ def generate(
         idle = bool(progress) and not any(progress)
     longest = int(state.lengths.max(initial=0))
     return Generated(
-        tokens_NT=state.tokens[:, :longest].astype(np.int64),
+        tokens_NT=state.tokens[:, :longest],
         sampled_NT=state.sampled[:, :longest],
         logprobs_NT=state.logprobs[:, :longest],
         lengths_N=state.lengths,

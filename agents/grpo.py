@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from agents.config import AlgoConfig
-from agents.generation import Bools, Floats, Ints
+from agents.generation import Bools, Floats, Ints, Tokens
 from agents.model import Policy
 from tool_gym.errors import ConfigError, DivergenceError
 
@@ -99,7 +99,7 @@ class TrainingBatch:
         advantages_N, group_N: of each rollout.
     """
 
-    tokens_NT: Ints
+    tokens_NT: Tokens
     sampled_NT: Bools
     logprobs_NT: Floats
     lengths_N: Ints
@@ -179,19 +179,21 @@ class Packed:
     where: tuple[Ints, Ints]
 
 
-def pack(tokens_NT: Ints, trained_NT: Bools, lengths_N: Ints, groups: Sequence[Ints], device: torch.device) -> Packed:
+def pack(
+    tokens_NT: npt.NDArray[np.integer], trained_NT: Bools, lengths_N: Ints, groups: Sequence[Ints], device: torch.device
+) -> Packed:
     """Rows of a batch, in groups that become rectangles. A row's first token cannot be trained: nothing precedes it."""
     parts, wanted, rows, columns, start = [], [], [], [], 0
     for group in groups:
         length = int(lengths_N[group].max())
-        parts.append(torch.from_numpy(tokens_NT[group, :length]).to(device))
+        parts.append(torch.from_numpy(tokens_NT[group, :length].astype(np.int64)).to(device))
         row, column = np.nonzero(trained_NT[group, 1:length])
         wanted.append(start + row * length + column)
         rows.append(group[row])
         columns.append(column + 1)
         start += len(group) * length
     where = np.concatenate(rows), np.concatenate(columns)
-    targets = torch.from_numpy(tokens_NT[where]).to(device)
+    targets = torch.from_numpy(tokens_NT[where].astype(np.int64)).to(device)
     return Packed(parts, torch.from_numpy(np.concatenate(wanted)).to(device), targets, where)
 
 

@@ -8,20 +8,16 @@ import typing
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from agents.cache import Cache, CacheMemory, cache_room
 from agents.config import PolicyConfig
 from tool_gym import rng
 
 # A matrix product of fewer rows takes another kernel, with another order of summation.
 MIN_ROWS = 4
-# So does a batched product of fewer multiplications.
-_LEAST_PRODUCT = 400
-_KEY_BLOCK = 16
 # Both chosen by how fast the cold start learns to copy (docs/LOG.md).
 _ROTARY_BASE = 4000.0
 _INITIAL_SCALE = 0.7
@@ -192,6 +188,7 @@ class Policy(nn.Module):
         super().__init__()
         self.config, self.vocabulary, self.compute_dtype = config, vocabulary, compute_dtype
         self.head_width = config.width // config.heads
+        self.cache_memory = CacheMemory()
         self.embedding = nn.Embedding(vocabulary, config.width)
         self._blocks = nn.ModuleList(Block(config.width) for _ in range(config.layers))
         self.final_norm = Norm(config.width)
@@ -293,56 +290,6 @@ class Policy(nn.Module):
         return FrozenPolicy(self)
 
 
-Rows = slice | npt.NDArray[np.int64]
-
-
-def cache_room(positions: int, head_width: int) -> int:
-    """Positions of a cache for at least so many: such that a row's bits do not depend on how many there are.
-
-    In multiples of 16 masked keys add exact zeros to the same order of summation, in kernels that are the same.
-    """
-    least = max(positions, -(-_LEAST_PRODUCT // head_width))
-    return -(-least // _KEY_BLOCK) * _KEY_BLOCK
-
-
-class Cache:
-    """Keys and values of R rows with room for P positions each.
-
-    It is as long as its longest row, rounded up: gaps between what is read would cost more than the copies do.
-
-    Args:
-        memory: (layers, 2, R, heads, P, head width), keys and values.
-
-    Attributes:
-        by_layer: the same memory of each layer, as vectors (2 R heads P, head width), and as keys and values,
-            (R heads, P, head width) each.
-    """
-
-    def __init__(self, memory: Tensor) -> None:
-        self.memory = memory
-        _, _, self.rows, self.heads, self.positions, head_width = memory.shape
-        flat, by_head = (-1, head_width), (-1, self.positions, head_width)
-        self.by_layer = [(both.view(flat), both[0].view(by_head), both[1].view(by_head)) for both in memory.unbind()]
-        kinds, heads = (torch.arange(count, device=memory.device) for count in (2, self.heads))
-        self._offsets = (kinds[:, None] * self.rows * self.heads + heads) * self.positions
-
-    def places(self, rows: Tensor, positions: Tensor) -> Tensor:
-        """Numbers (..., 2, heads) of the vectors that are keys and values at some positions of some rows."""
-        return (rows * (self.heads * self.positions) + positions)[..., None, None] + self._offsets
-
-    def like(self, rows: int, positions: int) -> Cache:
-        """A cache with room for at least so many positions, to be filled by ``load``: what is not, is undefined."""
-        layers, two, _, heads, _, head_width = self.memory.shape
-        return Cache(self.memory.new_empty(layers, two, rows, heads, cache_room(positions, head_width), head_width))
-
-    def load(self, rows: Rows, source: Cache, source_rows: Rows) -> None:
-        """Copy rows of a cache (this one, too) that has room for no more positions than this one."""
-        self.memory[:, :, rows, :, : source.positions] = source.memory[:, :, source_rows]
-        if source.positions < self.positions:
-            # What is masked must be finite.
-            self.memory[:, :, rows, :, source.positions :] = 0.0
-
-
 class _Layer(NamedTuple):
     """A block's weights, in the type of activations and transposed."""
 
@@ -369,6 +316,7 @@ class FrozenPolicy:
     def __init__(self, policy: Policy) -> None:
         self.config, self.device = policy.config, policy.device
         dtype = self._dtype = policy.compute_dtype
+        self._memory = policy.cache_memory
         on_cpu = self.device.type == "cpu"
         # Most rows that are decoded together, and the positions attended over in vain that cost as much as decoding in
         # two blocks (docs/PERFORMANCE.md). On a GPU each block costs a row of launches, whatever is in it.
@@ -398,10 +346,10 @@ class FrozenPolicy:
         self._numbers = torch.arange(2 * cache_room(self.config.context, head_width), device=self.device)
 
     def new_cache(self, rows: int, positions: int) -> Cache:
-        """An empty cache with room for at least so many positions; zeros, since what is masked must be finite."""
-        config, head_width = self.config, self.config.width // self.config.heads
-        shape = (config.layers, 2, rows, config.heads, cache_room(positions, head_width), head_width)
-        return Cache(torch.zeros(shape, dtype=self._dtype, device=self.device))
+        """An empty cache with room for at least so many positions."""
+        config = self.config
+        head_width = config.width // config.heads
+        return self._memory.new(config.layers, rows, config.heads, positions, head_width, self._dtype, self.device)
 
     def _qkv(self, number: int, x: Tensor, tokens: Tensor, turns: Tensor) -> Tensor:
         """Rotated queries and keys, and values, (S, 3, heads, head width), at the positions that ``turns`` is of."""

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 
 from agents import checkpoint as checkpoints
+from agents.cache import Cache
 from agents.generation import sample_tokens
-from agents.model import MIN_ROWS, Cache, Policy
+from agents.model import MIN_ROWS, Policy
 from agents.rollout import encode_prompt
 from agents.runs import read_config
 from agents.tokenizer import END, Tokenizer

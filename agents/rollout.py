@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agents.generation import Bools, Floats, Ints, generate
+from agents.generation import Bools, Floats, Ints, Tokens, generate
 from agents.model import Policy
 from agents.tokenizer import BOS, END, Tokenizer
 from tool_gym.episodes import EpisodeRecord, Episodes, EpisodeSpec
@@ -87,7 +87,7 @@ class TrajectoryBatch:
         records: the episodes.
     """
 
-    tokens_NT: Ints
+    tokens_NT: Tokens
     sampled_NT: Bools
     logprobs_NT: Floats
     lengths_N: Ints

@@ -10,10 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agents.cache import Cache, CacheMemory
 from agents.config import PolicyConfig
 from agents.generation import Generated, generate, sample_tokens
 from agents.grpo import pack, token_logprobs
-from agents.model import Cache, FrozenPolicy, Policy
+from agents.model import FrozenPolicy, Policy
 from tool_gym import rng
 
 END = 2
@@ -210,7 +211,7 @@ class CountingDecoder:
     block_rows, block_cost = 8, 100
 
     def new_cache(self, rows: int, positions: int) -> Cache:
-        return Cache(torch.zeros(1, 2, rows, 1, positions, 1))
+        return CacheMemory().new(1, rows, 1, positions, 1, torch.float32, self.device)
 
     def extend(self, tokens_NQ: torch.Tensor, starts_N: torch.Tensor, cache: Cache, rows_N: torch.Tensor) -> None:
         assert cache.positions >= int(starts_N.max()) + tokens_NQ.shape[1]

@@ -23,10 +23,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from agents.cache import Cache
 from agents.config import AlgoConfig, Config, EnvConfig, NoiseConfig, PolicyConfig, RunConfig
 from agents.generation import Ints, generate
 from agents.grpo import TrainingBatch, UpdateStats, update
-from agents.model import Cache, FrozenPolicy, Policy
+from agents.model import FrozenPolicy, Policy
 from agents.rollout import TrajectoryBatch
 from agents.setup import Setup
 from agents.tokenizer import BOS, END, PAD
@@ -252,7 +253,7 @@ def _training_batch(seed: int, context: int) -> TrainingBatch:
     draws = rng.generator(rng.key(seed, "selection", context))
     lengths = draws.integers(round(1.5 * context), round(2.5 * context), count, dtype=np.int64)
     places = np.arange(lengths.max())
-    tokens = draws.integers(END + 1, _VOCABULARY, (count, len(places)), dtype=np.int64)
+    tokens = draws.integers(END + 1, _VOCABULARY, (count, len(places)), dtype=np.int32)
     sampled = (places >= _PROMPT) & ((places - _PROMPT) % sum(turn) < turn[0]) & (places < lengths[:, None])
     logprobs = np.where(sampled, -np.log(_VOCABULARY), 0.0).astype(np.float32)
     return TrainingBatch(tokens, sampled, logprobs, lengths, draws.normal(size=count), np.arange(count) // 8)
@@ -277,12 +278,11 @@ class _Steps(Trainer):
     """Steps of train.py by a policy that writes as a cold-started one does, and what they did.
 
     Attributes:
-        batch, chosen: of the last step.
+        work: operations of the step so far.
         done: tokens sampled, rollouts, and tool calls of each step.
     """
 
-    batch: TrajectoryBatch
-    chosen: TrainingBatch
+    work: float
     done: list[tuple[int, int, int]]
 
     def __init__(self, policy: PolicyConfig, prompts: int, preamble: int, seed: int, folder: Path) -> None:
@@ -305,7 +305,7 @@ class _Steps(Trainer):
             ),
         )
         super().__init__(config, folder, self)
-        self.done = []
+        self.work, self.done = 0.0, []
         parts = {field.name: getattr(self.setup, field.name) for field in dataclasses.fields(Setup)}
         self.setup = _LongPrompts(**parts, preamble=preamble)
         # All of its programs are as bad as its reference's, so that the rate of faults is the one asked for.
@@ -315,35 +315,30 @@ class _Steps(Trainer):
         write_chain(self.policy, self.setup.tokenizer, chain)
 
     def sample(self, step: int) -> TrajectoryBatch:
-        self.batch = super().sample(step)
-        return self.batch
+        batch = super().sample(step)
+        self.done.append((int(batch.sampled_NT.sum()), len(batch), int(batch.calls_N.sum())))
+        prompts = batch.sampled_NT.argmax(axis=1)
+        prompt = prompts[np.unique(batch.group_N, return_index=True)[1]]
+        # Prompts once, and what was decoded after them.
+        tokens = prompt.sum() + (batch.lengths_N - prompts).sum()
+        pairs = _pairs(prompt).sum() + (_pairs(batch.lengths_N) - _pairs(prompts)).sum()
+        self.work += self._operations(float(tokens), float(pairs), int(batch.sampled_NT.sum()))
+        return batch
 
     def _update(self, chosen: TrainingBatch, step: int) -> UpdateStats:
-        self.chosen = chosen
+        lengths, trained = chosen.lengths_N, int(chosen.sampled_NT.sum())
+        self.work += 3 * self._operations(float(lengths.sum()), float(_pairs(lengths).sum()), trained)
         return super()._update(chosen, step)
+
+    def _operations(self, tokens: float, pairs: float, outputs: int) -> float:
+        return operations(self.config.policy, len(self.setup.tokenizer), tokens, pairs, outputs)
 
     def measure(self, _: int) -> tuple[float, float]:
         """Operations and seconds of a step."""
+        self.work = 0.0
         started = time.perf_counter()
         self._step()
-        seconds = time.perf_counter() - started
-        batch = self.batch
-        self.done.append((int(batch.sampled_NT.sum()), len(batch), int(batch.calls_N.sum())))
-        return self._operations(), seconds
-
-    def _operations(self) -> float:
-        """Of the last step: prompts once, what was decoded after them, and the update."""
-        batch, chosen, config = self.batch, self.chosen, self.config.policy
-        vocabulary = len(self.setup.tokenizer)
-        prompts = batch.sampled_NT.argmax(axis=1)
-        prompt = prompts[np.unique(batch.group_N, return_index=True)[1]]
-        sampled, trained = int(batch.sampled_NT.sum()), int(chosen.sampled_NT.sum())
-        tokens = prompt.sum() + (batch.lengths_N - prompts).sum()
-        pairs = _pairs(prompt).sum() + (_pairs(batch.lengths_N) - _pairs(prompts)).sum()
-        sampling = operations(config, vocabulary, float(tokens), float(pairs), sampled)
-        lengths = chosen.lengths_N
-        learning = operations(config, vocabulary, float(lengths.sum()), float(_pairs(lengths).sum()), trained)
-        return sampling + 3 * learning
+        return self.work, time.perf_counter() - started
 
     def cold_start(self, step: int, steps: int, loss: float) -> None: ...
 
