@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 
@@ -102,7 +103,7 @@ def curves(settings: Mapping[Setting, Sequence[Run]], column: str, name: str, *,
         axis.set_title(label(setting), fontsize=9)
         axis.set_xlabel("million tokens written" if tokens else "updates", fontsize=8)
     for axis in axes[:: min(len(axes), 3)]:
-        axis.set_ylabel(name, fontsize=8)
+        axis.set_ylabel(textwrap.fill(name, 32), fontsize=8)
     _legend(figure, axes)
     return figure
 
@@ -148,7 +149,7 @@ def selected_against_all(settings: Mapping[Setting, Sequence[Run]], figure_name:
             axis.fill_between(x, mean - half, mean + half, color=colour, alpha=0.15, linewidth=0)
         axis.set_title(f"{arm}: {label(setting)}", fontsize=9)
         axis.set_xlabel("updates", fontsize=8)
-    axes[0].set_ylabel(name, fontsize=8)
+    axes[0].set_ylabel(textwrap.fill(name, 32), fontsize=8)
     _legend(figure, axes)
     return figure
 

@@ -14,6 +14,7 @@ from typing import Annotated
 
 import tyro
 from matplotlib.figure import Figure
+from PIL import Image
 from rich.console import Console
 
 from agents.checkpoint import write_text
@@ -65,6 +66,14 @@ class ReportConfig:
     """Folder of the page and its pictures. None: `report` beside the store."""
 
 
+def _png(figure: Figure) -> bytes:
+    """A picture in a palette of 128 colours, a third of the size, without a date: the same runs give the same bytes."""
+    drawn, reduced = io.BytesIO(), io.BytesIO()
+    figure.savefig(drawn, format="png")
+    Image.open(drawn).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(reduced, "png", optimize=True)
+    return reduced.getvalue()
+
+
 @dataclass
 class _Page:
     """The page as it grows, and the pictures that go beside it."""
@@ -76,11 +85,9 @@ class _Page:
         self.parts.append(f"<{tag}>{html.escape(text)}</{tag}>")
 
     def picture(self, name: str, figure: Figure, caption: str) -> None:
-        buffer = io.BytesIO()
-        # Without the date and version that matplotlib would write: the same runs give the same bytes.
-        figure.savefig(buffer, format="png", metadata={"Software": None})
-        self.pictures[f"{name}.png"] = buffer.getvalue()
-        source = base64.b64encode(buffer.getvalue()).decode()
+        data = _png(figure)
+        self.pictures[f"{name}.png"] = data
+        source = base64.b64encode(data).decode()
         words = html.escape(caption)
         self.parts.append(
             f'<figure><img alt="{words}" src="data:image/png;base64,{source}"><figcaption>{words}</figcaption></figure>'
