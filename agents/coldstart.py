@@ -35,6 +35,7 @@ _REFERENCE_ROUNDS = 8
 # What comes after the cold start, or only shows it.
 _NOT_ITS_SOURCES = {
     "trainer.py",
+    "stack.py",
     "command.py",
     "runs.py",
     "signals.py",

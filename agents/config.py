@@ -309,6 +309,8 @@ class RunConfig:
     """The run stops when a larger share of a step's rollouts is lost to the machinery, never to the policy's errors."""
     trajectories: int = 1
     """Groups written to trajectories.jsonl at each evaluation."""
+    stack: str | None = None
+    """Which runs it is trained with in one process, where it is: set by `sweep --stack`, since results depend on it."""
 
     def __post_init__(self) -> None:
         _check_types("run", self)

@@ -10,7 +10,7 @@ Rows with the same prompt and the same draws (as in evaluations under several co
 are given different replies.
 
 Each row's result depends on its own tokens, draws and replies alone, to the last bit (cache.cache_room,
-model.MIN_ROWS): neither the neighbours, nor how long a tool took, nor the number of live rows matters.
+frozen.MIN_ROWS): neither the neighbours, nor how long a tool took, nor the number of live rows matters.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from agents.cache import Cache
-from agents.model import MIN_ROWS
+from agents.frozen import MIN_ROWS
 from tool_gym.rng import UInt64s, uniform
 
 Ints = npt.NDArray[np.int64]
@@ -35,14 +35,14 @@ Floats = npt.NDArray[np.float32]
 Bools = npt.NDArray[np.bool_]
 
 _CHUNK = 4
-"""Tokens that are fed at once, prompts and long replies, are padded to a multiple of this (see model.MIN_ROWS)."""
+"""Tokens that are fed at once, prompts and long replies, are padded to a multiple of this (see frozen.MIN_ROWS)."""
 _LEAST_CHUNK = 8
 """Tokens of a reply from which on feeding it at once is worth the operations."""
 _PREFILL_ROWS = 32
 
 
 class Decoder(Protocol):
-    """What sampling needs of a policy; see agents.model.FrozenPolicy."""
+    """What sampling needs of a policy; see agents.frozen.FrozenPolicy."""
 
     @property
     def device(self) -> torch.device: ...
@@ -51,8 +51,8 @@ class Decoder(Protocol):
     @property
     def block_cost(self) -> int: ...
     def new_cache(self, rows: int, positions: int) -> Cache: ...
-    def extend(self, tokens_NQ: Tensor, starts_N: Tensor, cache: Cache, rows_N: Tensor) -> None: ...
-    def decode(self, tokens_R: Tensor, positions_R: Tensor, cache: Cache) -> Tensor: ...
+    def extend(self, tokens_NQ: Tensor, starts_N: Tensor, cache: Cache, rows_N: Tensor, owners_N: Ints) -> None: ...
+    def decode(self, tokens_R: Tensor, positions_R: Tensor, cache: Cache, owners_R: Ints) -> Tensor: ...
 
 
 class Conversation(Protocol):
@@ -104,9 +104,9 @@ def _tensor(array: npt.NDArray[np.generic], device: torch.device) -> Tensor:
 class _Prefixes:
     """Keys and values of prompts, computed once per distinct prompt in blocks, kept until its last row has started."""
 
-    def __init__(self, decoder: Decoder, prompts: Sequence[Sequence[int]], uses: Ints) -> None:
+    def __init__(self, decoder: Decoder, prompts: Sequence[Sequence[int]], owners: Ints, uses: Ints) -> None:
         self.decoder, self.prompts = decoder, prompts
-        self._uses = uses
+        self._owners, self._uses = owners, uses
         self._ready: dict[int, tuple[Cache, int]] = {}
 
     def _padded(self, prompt: int) -> int:
@@ -123,7 +123,7 @@ class _Prefixes:
         device = self.decoder.device
         cache = self.decoder.new_cache(len(members), width)
         rows = torch.arange(len(members), device=device)
-        self.decoder.extend(_tensor(tokens, device), torch.zeros_like(rows), cache, rows)
+        self.decoder.extend(_tensor(tokens, device), torch.zeros_like(rows), cache, rows, self._owners[members])
         self._ready.update({prompt: (cache, row) for row, prompt in enumerate(members)})
 
     def cache(self, prompts: Ints, rows: int) -> Cache:
@@ -156,13 +156,14 @@ class _Block:
         turn_start: where the turn that it writes begins.
         waiting: whether it waits for a reply.
         chunk: how many tokens of its reply are to be fed at once.
+        owner: the policy that writes it.
         uniforms: its draws by position.
     """
 
     def __init__(self, cache: Cache, count: int, slots: int, context: int) -> None:
         self.cache, self.count = cache, count
-        self.state = np.zeros((6, slots), dtype=np.int64)
-        self.row, self.fed, self.known, self.turn_start, self.waiting, self.chunk = self.state
+        self.state = np.zeros((7, slots), dtype=np.int64)
+        self.row, self.fed, self.known, self.turn_start, self.waiting, self.chunk, self.owner = self.state
         self.uniforms = np.zeros((slots, context), dtype=np.float32)
         # Slots that compute along without a row.
         cache.memory[:, :, count:MIN_ROWS] = cache.memory[:, :, :1]
@@ -221,6 +222,7 @@ class _Generation:
         decoder: Decoder,
         prompts: Sequence[Sequence[int]],
         prompt_of_row: Ints,
+        owner_of_prompt: Ints,
         keys_N: UInt64s,
         conversation: Conversation,
         context: int,
@@ -229,7 +231,12 @@ class _Generation:
         live_rows: int,
     ) -> None:
         self.decoder, self.conversation = decoder, conversation
-        self.prompts, self.prompt_of_row, self.keys = prompts, prompt_of_row, keys_N
+        self.prompts, self.prompt_of_row, self.owner_of_prompt, self.keys = (
+            prompts,
+            prompt_of_row,
+            owner_of_prompt,
+            keys_N,
+        )
         self.context, self.end, self.max_turn_tokens, self.live_rows = context, end, max_turn_tokens, live_rows
         rows = len(prompt_of_row)
         self.tokens = np.zeros((rows, context), dtype=np.int32)
@@ -248,7 +255,7 @@ class _Generation:
         self.heard: dict[int, dict[int, list[int] | None]] = {}
         self.stands_for: dict[int, int] = {}
         uses = np.bincount([prompt_of_row[same[0]] for same in self.queue], minlength=len(prompts))
-        self.prefixes = _Prefixes(decoder, prompts, uses)
+        self.prefixes = _Prefixes(decoder, prompts, owner_of_prompt, uses)
         self.slots = max(min(decoder.block_rows, live_rows), MIN_ROWS)
         self.queued, self.live = rows, 0
         self.blocks: list[_Block] = []
@@ -282,6 +289,7 @@ class _Generation:
         used = slice(0, len(rows))
         # The prompt's last token is fed like any other: its logits give the first sample.
         block.row[used], block.fed[used] = rows, lengths - 1
+        block.owner[used] = self.owner_of_prompt[prompts]
         block.known[used] = block.turn_start[used] = lengths
         block.uniforms[used] = uniform(self.keys[rows][:, None], np.arange(self.context))
         self.blocks.append(block)
@@ -387,7 +395,8 @@ class _Generation:
             inputs[np.arange(width) >= block.chunk[some][:, None]] = 0
             device = self.decoder.device
             starts = _tensor(block.fed[some], device)
-            self.decoder.extend(_tensor(inputs, device), starts, block.cache, _tensor(some, device))
+            places_N = _tensor(some, device)
+            self.decoder.extend(_tensor(inputs, device), starts, block.cache, places_N, block.owner[some])
         block.fed[slots] += block.chunk[slots]
         block.chunk[slots] = 0
 
@@ -399,7 +408,8 @@ class _Generation:
         position = np.minimum(fed, self.context - 1)
         inputs = self.tokens[row, position].astype(np.int64)
         block.make_room(int(position.max()) + 1)
-        logits = self.decoder.decode(_tensor(inputs, device), _tensor(position, device), block.cache)
+        owners = block.owner[:count]
+        logits = self.decoder.decode(_tensor(inputs, device), _tensor(position, device), block.cache, owners)
         uniforms = block.uniforms[np.arange(count), np.minimum(fed + 1, self.context - 1)]
         drawn, logprobs = sample_tokens(logits, _tensor(uniforms, device))
         fed[: block.count] += runnable
@@ -440,6 +450,7 @@ def generate(
     end: int,
     max_turn_tokens: int,
     live_rows: int = 256,
+    owner_of_prompt: Ints | None = None,
 ) -> Generated:
     """Sample N conversations to their ends.
 
@@ -453,13 +464,17 @@ def generate(
         end: the id that ends a turn.
         max_turn_tokens: a turn is submitted as it is when it reaches this many tokens.
         live_rows: rows in progress at a time; memory grows with it, results do not change.
+        owner_of_prompt: which of the decoder's policies answers each prompt; None: the first.
 
     Raises ValueError for a prompt that is empty or leaves no room in the context.
     """
     for prompt in prompts:
         if not 0 < len(prompt) < context:
             raise ValueError(f"a prompt of {len(prompt)} tokens does not fit a context of {context}")
-    state = _Generation(decoder, prompts, prompt_of_row, keys_N, conversation, context, end, max_turn_tokens, live_rows)
+    owners = np.zeros(len(prompts), dtype=np.int64) if owner_of_prompt is None else owner_of_prompt
+    state = _Generation(
+        decoder, prompts, prompt_of_row, owners, keys_N, conversation, context, end, max_turn_tokens, live_rows
+    )
     idle = False
     while state.live or state.queue:
         state.admit()

@@ -7,7 +7,6 @@ rollouts of a group, clip-higher (DAPO, 2503.14476), no KL term and no entropy b
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,14 +15,13 @@ import torch
 from torch import Tensor
 
 from agents.config import AlgoConfig
+from agents.engine import ALONE, Engine
 from agents.generation import Bools, Floats, Ints, Tokens
 from agents.model import Policy
+from agents.packing import MICRO_BATCH, micro_batches, pack
 from tool_gym.errors import ConfigError, DivergenceError
 
 _EPSILON = 1e-6
-MICRO_BATCH = {"cpu": (2048, 16), "cuda": (65536, 2048)}
-"""Positions computed at once, so that activations stay in the cache and memory does not grow with the batch, and those
-whose computation costs what one more rectangle does: on a GPU it is launches that cost."""
 
 
 def group_advantages(
@@ -125,88 +123,16 @@ class UpdateStats:
     update_norm: float
 
 
-def rectangles(lengths_N: Ints, overhead: int) -> list[Ints]:
-    """Row numbers in groups of similar length, so that the padding to each group's longest, plus ``overhead``
-    positions for each group, is least (by dynamic programming over the lengths that occur); short rows first.
-    """
-    order = np.argsort(lengths_N, kind="stable")
-    lengths, starts = np.unique(lengths_N[order], return_index=True)
-    ends = np.append(starts[1:], len(order))
-    cost, cuts = np.zeros(len(lengths) + 1), np.zeros(len(lengths) + 1, dtype=np.int64)
-    for last, (length, end) in enumerate(zip(lengths, ends, strict=True)):
-        totals = cost[: last + 1] + (end - starts[: last + 1]) * length + overhead
-        cuts[last + 1] = np.argmin(totals)
-        cost[last + 1] = totals[cuts[last + 1]]
-    groups, last = [], len(lengths)
-    while last:
-        groups.append(order[starts[cuts[last]] : ends[last - 1]])
-        last = int(cuts[last])
-    return groups[::-1]
-
-
-def micro_batches(lengths_N: Ints, tokens: int, overhead: int) -> list[list[Ints]]:
-    """Rectangles of rows (see ``rectangles``) in batches of at most ``tokens`` positions, or of one row."""
-    batches: list[list[Ints]] = [[]]
-    room = tokens
-    for group in rectangles(lengths_N, overhead):
-        length = int(lengths_N[group].max())
-        while len(group):
-            fit = max(room // length, 0 if batches[-1] else 1)
-            if fit <= 0:
-                batches.append([])
-                room = tokens
-                continue
-            batches[-1].append(group[:fit])
-            room -= len(group[:fit]) * length
-            group = group[fit:]
-    return batches if batches[-1] else []
-
-
-@dataclass(frozen=True)
-class Packed:
-    """Some rows of a batch as the policy takes them: rectangles with little padding, and what is trained there.
-
-    Attributes:
-        parts: token ids of each rectangle, (rows, length).
-        wanted_K: numbers of the positions, rectangle after rectangle, after which a token is trained.
-        targets_K: those tokens.
-        where: row and column of each of those tokens in the batch.
-    """
-
-    parts: list[Tensor]
-    wanted_K: Tensor
-    targets_K: Tensor
-    where: tuple[Ints, Ints]
-
-
-def pack(
-    tokens_NT: npt.NDArray[np.integer], trained_NT: Bools, lengths_N: Ints, groups: Sequence[Ints], device: torch.device
-) -> Packed:
-    """Rows of a batch, in groups that become rectangles. A row's first token cannot be trained: nothing precedes it."""
-    parts, wanted, rows, columns, start = [], [], [], [], 0
-    for group in groups:
-        length = int(lengths_N[group].max())
-        parts.append(torch.from_numpy(tokens_NT[group, :length].astype(np.int64)).to(device))
-        row, column = np.nonzero(trained_NT[group, 1:length])
-        wanted.append(start + row * length + column)
-        rows.append(group[row])
-        columns.append(column + 1)
-        start += len(group) * length
-    where = np.concatenate(rows), np.concatenate(columns)
-    targets = torch.from_numpy(tokens_NT[where].astype(np.int64)).to(device)
-    return Packed(parts, torch.from_numpy(np.concatenate(wanted)).to(device), targets, where)
-
-
-def token_logprobs(policy: Policy, packed: Packed) -> tuple[Tensor, Tensor]:
+def token_logprobs(logits_KV: Tensor, targets_K: Tensor) -> tuple[Tensor, Tensor]:
     """Log-probabilities of the trained tokens, (K,), and the entropy at each (no gradient).
 
-    Logits are computed at those positions only: most of a batch is prompt, reply or padding.
+    Logits are there at those positions only: most of a batch is prompt, reply or padding.
     """
-    logprobs = torch.log_softmax(policy.logits(policy.hidden(packed.parts, packed.wanted_K)), dim=-1)
+    logprobs = torch.log_softmax(logits_KV, dim=-1)
     with torch.no_grad():
         # Forbidden tokens have probability 0 and log-probability minus infinity: their product is 0.
         entropy = -(logprobs.exp() * logprobs.clamp(min=-1e9)).sum(dim=-1)
-    return logprobs.gather(-1, packed.targets_K[:, None])[:, 0], entropy
+    return logprobs.gather(-1, targets_K[:, None])[:, 0], entropy
 
 
 def update(
@@ -215,6 +141,7 @@ def update(
     batch: TrainingBatch,
     config: AlgoConfig,
     max_tokens: int,
+    engine: Engine = ALONE,
 ) -> UpdateStats:
     """One step of GRPO: ``epochs`` passes of ``minibatches`` optimiser steps over the batch's groups.
 
@@ -231,7 +158,7 @@ def update(
         for members in np.array_split(groups, min(config.minibatches, len(groups))):
             part = batch.rows(np.flatnonzero(np.isin(batch.group_N, members)))
             optimizer.zero_grad(set_to_none=True)
-            totals += _accumulate(policy, part, config, max_tokens)
+            totals += _accumulate(policy, part, config, max_tokens, engine)
             norms.append(float(torch.nn.utils.clip_grad_norm_(policy.parameters(), config.grad_clip)))
             if not math.isfinite(norms[-1]):
                 raise DivergenceError(f"the gradient's norm is {norms[-1]}; the latest checkpoint is from before")
@@ -246,7 +173,9 @@ def update(
     )
 
 
-def _accumulate(policy: Policy, part: TrainingBatch, config: AlgoConfig, max_tokens: int) -> npt.NDArray[np.float64]:
+def _accumulate(
+    policy: Policy, part: TrainingBatch, config: AlgoConfig, max_tokens: int, engine: Engine
+) -> npt.NDArray[np.float64]:
     """Gradients of one minibatch's loss; returns (loss, sum of entropies, clipped tokens, tokens)."""
     weights_N = rollout_weights(part.sampled_NT.sum(axis=1), config.normalisation, max_tokens)
     sums = torch.zeros(4, dtype=torch.float64)
@@ -255,10 +184,21 @@ def _accumulate(policy: Policy, part: TrainingBatch, config: AlgoConfig, max_tok
         rows, _ = packed.where
         per_token = np.stack((weights_N[rows], part.advantages_N[rows], part.logprobs_NT[packed.where]))
         weight, advantage, old = torch.from_numpy(per_token).float().to(policy.device)
-        logprobs, entropy = token_logprobs(policy, packed)
-        losses, clipped = clipped_token_losses(logprobs, old, advantage, config.clip_low, config.clip_high)
-        loss = (weight * losses).sum()
-        loss.backward()
-        with torch.no_grad():
-            sums += torch.stack((loss, entropy.sum(), clipped.sum(), torch.tensor(len(old)).to(loss))).double().cpu()
+
+        def loss(
+            logits: Tensor,
+            weight: Tensor = weight,
+            advantage: Tensor = advantage,
+            old: Tensor = old,
+            targets: Tensor = packed.targets_K,
+        ) -> Tensor:
+            logprobs, entropy = token_logprobs(logits, targets)
+            losses, clipped = clipped_token_losses(logprobs, old, advantage, config.clip_low, config.clip_high)
+            total = (weight * losses).sum()
+            with torch.no_grad():
+                figures = torch.stack((total, entropy.sum(), clipped.sum(), torch.tensor(len(old)).to(total)))
+                sums.add_(figures.double().cpu())
+            return total
+
+        engine.backward(policy, packed, loss)
     return sums.numpy()

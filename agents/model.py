@@ -6,18 +6,16 @@ import itertools
 import math
 import typing
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from agents.cache import Cache, CacheMemory, cache_room
+from agents.cache import CacheMemory
 from agents.config import PolicyConfig
 from tool_gym import rng
 
-# A matrix product of fewer rows takes another kernel, with another order of summation.
-MIN_ROWS = 4
 # Both chosen by how fast the cold start learns to copy (docs/LOG.md).
 _ROTARY_BASE = 4000.0
 _INITIAL_SCALE = 0.7
@@ -89,7 +87,7 @@ class _Perceptron(torch.autograd.Function):
 class _DenseAttention(torch.autograd.Function):
     """Causal attention of rectangles of rows, by batched products of blocks of queries with all keys up to them.
 
-    Arguments: see ``Policy._attend``. The queries' scale is part of ``turns``.
+    Arguments: see ``Policy.attend``. The queries' scale is part of ``turns``.
     """
 
     @staticmethod
@@ -226,7 +224,7 @@ class Policy(nn.Module):
             with torch.no_grad():
                 parameter.copy_(torch.from_numpy(draw))
 
-    def _attend(self, qkv: Tensor, shapes: Sequence[tuple[int, int]]) -> Tensor:
+    def attend(self, qkv: Tensor, shapes: Sequence[tuple[int, int]]) -> Tensor:
         """What causal attention mixes for each position, (S, width).
 
         Args:
@@ -264,14 +262,14 @@ class Policy(nn.Module):
         tokens = torch.cat([part.reshape(-1) for part in parts])
         x: Tensor = self.embedding(tokens).to(self.compute_dtype)
         for number, block in enumerate(self.blocks):
-            qkv = F.embedding(tokens, self._first_qkv()) if number == 0 else block.qkv(block.attention_norm(x))
-            mixed = self._attend(qkv, shapes)
+            qkv = F.embedding(tokens, self.first_qkv()) if number == 0 else block.qkv(block.attention_norm(x))
+            mixed = self.attend(qkv, shapes)
             if wanted is not None and number == self.config.layers - 1:
                 x, mixed = x.index_select(0, wanted), mixed.index_select(0, wanted)
             x = block.after_attention(x, mixed)
         return x
 
-    def _first_qkv(self) -> Tensor:
+    def first_qkv(self) -> Tensor:
         """(vocabulary, 3 width): what the first block projects depends on nothing but the token."""
         first = self.blocks[0]
         return typing.cast(Tensor, first.qkv(first.attention_norm(self.embedding.weight.to(self.compute_dtype))))
@@ -284,131 +282,6 @@ class Policy(nn.Module):
     def forward(self, tokens_NT: Tensor) -> Tensor:
         """Logits (N, T, vocabulary) for the token after each position."""
         return self.logits(self.hidden([tokens_NT])).view(*tokens_NT.shape, self.vocabulary)
-
-    def freeze(self) -> FrozenPolicy:
-        """The policy as it is now, for sampling; not to be used after the next update."""
-        return FrozenPolicy(self)
-
-
-class _Layer(NamedTuple):
-    """A block's weights, in the type of activations and transposed."""
-
-    attention_gain: Tensor
-    qkv: Tensor
-    attention_out: Tensor
-    mlp_gain: Tensor
-    mlp_in: Tensor
-    mlp_out: Tensor
-
-    def project(self, x: Tensor) -> Tensor:
-        return torch.mm(torch.layer_norm(x, x.shape[1:], self.attention_gain), self.qkv)
-
-    def after_attention(self, x: Tensor, mixed: Tensor) -> Tensor:
-        """As ``Block.after_attention``."""
-        x = torch.addmm(x, mixed, self.attention_out)
-        hidden = torch.mm(torch.layer_norm(x, x.shape[1:], self.mlp_gain), self.mlp_in).relu_()
-        return torch.addmm(x, hidden.mul_(hidden), self.mlp_out)
-
-
-class FrozenPolicy:
-    """A policy's weights at one moment, laid out for sampling. Its tensors are for ``torch.inference_mode``."""
-
-    def __init__(self, policy: Policy) -> None:
-        self.config, self.device = policy.config, policy.device
-        dtype = self._dtype = policy.compute_dtype
-        self._memory = policy.cache_memory
-        on_cpu = self.device.type == "cpu"
-        # Most rows that are decoded together, and the positions attended over in vain that cost as much as decoding in
-        # two blocks (docs/PERFORMANCE.md). On a GPU each block costs a row of launches, whatever is in it.
-        self.block_rows, self.block_cost = (256, 2000) if on_cpu else (1 << 20, 1 << 40)
-        self._never, self._always = torch.tensor((-math.inf, 0.0), dtype=dtype, device=self.device)
-
-        def frozen(parameter: Tensor) -> Tensor:
-            return parameter.detach().to(dtype)
-
-        self._layers = [
-            _Layer(
-                frozen(block.attention_norm.gain),
-                frozen(block.qkv.weight).T,
-                frozen(block.attention_out.weight).T,
-                frozen(block.mlp_norm.gain),
-                frozen(block.mlp_in.weight).T,
-                frozen(block.mlp_out.weight).T,
-            )
-            for block in policy.blocks
-        ]
-        with torch.no_grad():
-            self._embedding, self._first_qkv = frozen(policy.embedding.weight), policy._first_qkv()
-        self._gain, self._unembedding = frozen(policy.final_norm.gain), frozen(policy.unembedding.weight).T
-        self._logit_bias = policy.logit_bias
-        self._turns = policy.turns.transpose(0, 1).repeat(1, 1, self.config.heads)  # (context, 2, width / 2)
-        head_width = self.config.width // self.config.heads
-        self._numbers = torch.arange(2 * cache_room(self.config.context, head_width), device=self.device)
-
-    def new_cache(self, rows: int, positions: int) -> Cache:
-        """An empty cache with room for at least so many positions."""
-        config = self.config
-        head_width = config.width // config.heads
-        return self._memory.new(config.layers, rows, config.heads, positions, head_width, self._dtype, self.device)
-
-    def _qkv(self, number: int, x: Tensor, tokens: Tensor, turns: Tensor) -> Tensor:
-        """Rotated queries and keys, and values, (S, 3, heads, head width), at the positions that ``turns`` is of."""
-        qkv = torch.embedding(self._first_qkv, tokens) if number == 0 else self._layers[number].project(x)
-        qkv = qkv.view(len(tokens), 3, -1)
-        rotate_(qkv[:, :2], turns)
-        return qkv.view(len(tokens), 3, self.config.heads, -1)
-
-    def _hidden(self, positions: Tensor, cache: Cache) -> Tensor:
-        """(..., P): minus infinity at the cache's positions after ``positions``, 0 elsewhere."""
-        return torch.where(self._numbers[: cache.positions] > positions[..., None], self._never, self._always)
-
-    def extend(self, tokens_NQ: Tensor, starts_N: Tensor, cache: Cache, rows_N: Tensor) -> None:
-        """Feed Q tokens at once to some rows of the cache, at positions from ``starts_N`` on.
-
-        Shorter rows are padded on the right; what padding leaves in the cache is never read. A row's bits depend on
-        Q, which should be a function of its own length, and not on the other rows.
-        """
-        rows, length = tokens_NQ.shape
-        tokens = tokens_NQ.reshape(-1)
-        positions = starts_N[:, None] + self._numbers[:length]
-        turns = self._turns[positions.flatten().clamp_(max=self.config.context - 1)]
-        hidden = self._hidden(positions, cache)[:, None]
-        places = cache.places(rows_N[:, None], positions)
-        x = torch.embedding(self._embedding, tokens)
-        last = self.config.layers - 1
-        for number, (layer, (vectors, _, _)) in enumerate(zip(self._layers, cache.by_layer, strict=True)):
-            qkv = self._qkv(number, x, tokens, turns)
-            qkv = qkv.view(rows, length, *qkv.shape[1:])
-            vectors[places] = qkv[:, :, 1:]
-            if number == last:
-                # Nobody asks for what comes after these tokens.
-                return
-            keys, values = cache.memory[number, :, rows_N]
-            scores = torch.matmul(qkv[:, :, 0].transpose(1, 2), keys.mT).add_(hidden)
-            mixed = torch.matmul(torch.softmax(scores, -1, out=scores), values)
-            x = layer.after_attention(x, mixed.transpose(1, 2).reshape(x.shape))
-
-    def decode(self, tokens_R: Tensor, positions_R: Tensor, cache: Cache) -> Tensor:
-        """Feed one token to each of the first R rows of the cache; logits (R, vocabulary) for the next.
-
-        Args:
-            tokens_R, positions_R: the token of each row and its position; rows stand at positions of their own.
-            cache: is written at ``positions_R``; later positions hold nothing that is read.
-        """
-        rows, heads = len(tokens_R), len(tokens_R) * cache.heads
-        turns = self._turns.index_select(0, positions_R)
-        hidden = self._hidden(positions_R, cache)[:, None]
-        places = cache.places(self._numbers[:rows], positions_R)
-        x = torch.embedding(self._embedding, tokens_R)
-        for number, (layer, (vectors, keys, values)) in enumerate(zip(self._layers, cache.by_layer, strict=True)):
-            qkv = self._qkv(number, x, tokens_R, turns)
-            vectors[places] = qkv[:, 1:]
-            scores = torch.bmm(qkv[:, 0].reshape(heads, 1, -1), keys[:heads].mT)
-            scores.view(rows, cache.heads, -1).add_(hidden)
-            mixed = torch.bmm(torch.softmax(scores, -1, out=scores), values[:heads])
-            x = layer.after_attention(x, mixed.view(x.shape))
-        logits = torch.mm(torch.layer_norm(x, x.shape[1:], self._gain), self._unembedding).float()
-        return logits.add_(self._logit_bias)
 
 
 def parameter_count(policy: nn.Module) -> int:

@@ -9,8 +9,9 @@ import torch
 
 from agents import checkpoint as checkpoints
 from agents.cache import Cache
+from agents.frozen import MIN_ROWS, FrozenPolicy
 from agents.generation import sample_tokens
-from agents.model import MIN_ROWS, Policy
+from agents.model import Policy
 from agents.rollout import encode_prompt
 from agents.runs import read_config
 from agents.tokenizer import END, Tokenizer
@@ -29,7 +30,7 @@ class Player:
 
     def __init__(self, policy: Policy, tokenizer: Tokenizer, max_turn_tokens: int) -> None:
         self.policy, self.tokenizer, self.max_turn_tokens = policy, tokenizer, max_turn_tokens
-        self._frozen = policy.freeze()
+        self._frozen = FrozenPolicy(policy)
         self.reset()
 
     def reset(self, seed: int = 0) -> None:
@@ -62,7 +63,8 @@ class Player:
         logits = torch.empty(0)
         for token in tokens[: self.policy.config.context - self._position]:
             positions = torch.full((MIN_ROWS,), self._position)
-            logits = self._frozen.decode(torch.full((MIN_ROWS,), token), positions, self._cache)
+            tokens_R, owners_R = torch.full((MIN_ROWS,), token), np.zeros(MIN_ROWS, dtype=np.int64)
+            logits = self._frozen.decode(tokens_R, positions, self._cache, owners_R)
             self._position += 1
         return logits
 

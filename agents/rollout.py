@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agents.generation import Bools, Floats, Ints, Tokens, generate
+from agents.engine import ALONE, Engine, Sampling
+from agents.generation import Bools, Floats, Ints, Tokens
 from agents.model import Policy
 from agents.tokenizer import BOS, END, Tokenizer
 from tool_gym.episodes import EpisodeRecord, Episodes, EpisodeSpec
@@ -186,7 +187,14 @@ class _EpisodeConversation:
 
 
 def rollout(
-    policy: Policy, tokenizer: Tokenizer, plays: Sequence[Play], *, context: int, max_turn_tokens: int, live_rows: int
+    policy: Policy,
+    tokenizer: Tokenizer,
+    plays: Sequence[Play],
+    *,
+    context: int,
+    max_turn_tokens: int,
+    live_rows: int,
+    engine: Engine = ALONE,
 ) -> list[TrajectoryBatch]:
     """Play all episodes of some plays together; a batch for each play.
 
@@ -196,6 +204,7 @@ def rollout(
         plays: at least one episode in all.
         context: most tokens of an episode.
         max_turn_tokens, live_rows: see generation.generate.
+        engine: does the arithmetic.
     """
     specs = [spec for play in plays for spec in play.specs]
     keys = np.concatenate([np.asarray(play.sampling_keys, dtype=np.uint64) for play in plays])
@@ -208,16 +217,8 @@ def rollout(
         shown = tokenizer.decode(longest)
         raise ConfigError("policy.context", context, f"room for a prompt and a turn, {size} tokens: {shown!r}")
     conversation = _EpisodeConversation(plays, tokenizer)
-    generated = generate(
-        policy.freeze(),
-        encoded,
-        prompt_of_row,
-        keys,
-        conversation,
-        context=context,
-        end=END,
-        max_turn_tokens=max_turn_tokens,
-        live_rows=live_rows,
+    generated = engine.sample(
+        Sampling(policy, encoded, prompt_of_row, keys, conversation, context, END, max_turn_tokens, live_rows)
     )
     records = conversation.finished()
     batches, start = [], 0

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 
 from agents.config import REPLY_TAGS, Config, NoiseConfig
+from agents.engine import ALONE, Engine
 from agents.model import Policy
 from agents.rollout import Play, TrajectoryBatch, encode_prompt, rollout
 from agents.tokenizer import Tokenizer
@@ -39,7 +40,9 @@ class Setup:
         difficulties: levels trained on.
         harder: level that the cold start shows and the training does not, None where there is none.
         device: where the policy computes.
-        pool: runs the policy's programs; ``close()`` ends it.
+        pool: runs the policy's programs; ``close()`` ends it, unless it is shared.
+        engine: does the policy's arithmetic.
+        shared: whether others use the pool, too.
     """
 
     config: Config
@@ -49,10 +52,14 @@ class Setup:
     harder: int | None
     device: torch.device
     pool: InterpreterPool
+    engine: Engine = ALONE
+    shared: bool = False
 
     @staticmethod
-    def open(config: Config) -> Setup:
-        """Raises ConfigError for whatever the configuration asks and the environment or machine does not have.
+    def open(config: Config, engine: Engine = ALONE, pool: InterpreterPool | None = None) -> Setup:
+        """The parts of a configuration; with a pool of their own where none is given.
+
+        Raises ConfigError for whatever the configuration asks and the environment or machine does not have.
 
         The pool's processes start at the first call, so that opening and closing only checks.
         """
@@ -80,11 +87,12 @@ class Setup:
         if room <= config.policy.max_turn_tokens:
             wanted = f"more than prompt and turn, {config.policy.context - room + config.policy.max_turn_tokens} tokens"
             raise ConfigError("policy.context", config.policy.context, wanted)
-        pool = InterpreterPool(workers=config.run.workers)
-        return Setup(config, env, tokenizer, difficulties, harder, _device(config.run.device), pool)
+        device, own = _device(config.run.device), InterpreterPool(workers=config.run.workers) if pool is None else pool
+        return Setup(config, env, tokenizer, difficulties, harder, device, own, engine, shared=pool is not None)
 
     def close(self) -> None:
-        self.pool.close()
+        if not self.shared:
+            self.pool.close()
 
     @property
     def shown(self) -> list[int]:
@@ -116,6 +124,7 @@ class Setup:
             context=config.policy.context,
             max_turn_tokens=config.policy.max_turn_tokens,
             live_rows=config.run.live_rows,
+            engine=self.engine,
         )
 
     def problem(self, key: rng.UInt64s, difficulties: tuple[int, ...], split: str) -> Problem:

@@ -15,8 +15,8 @@ import torch.nn.functional as F
 
 from agents.config import SFTConfig
 from agents.generation import Bools, Ints
-from agents.grpo import MICRO_BATCH, micro_batches, pack
 from agents.model import Policy
+from agents.packing import MICRO_BATCH, micro_batches, pack
 from agents.rollout import encode_prompt, encode_turn
 from agents.tokenizer import Tokenizer
 from tool_gym import rng

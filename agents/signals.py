@@ -60,10 +60,16 @@ class StopSignals:
             self._deferring = False
 
     @property
+    def number(self) -> int | None:
+        """The signal that came, None without one."""
+        return self._requested
+
+    @property
     def requested(self) -> bool:
-        return self._requested is not None
+        return self.number is not None
 
     def check(self) -> None:
         """Raises Stopped if a signal came."""
-        if self._requested is not None:
-            raise Stopped(self._requested)
+        number = self.number
+        if number is not None:
+            raise Stopped(number)

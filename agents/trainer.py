@@ -31,6 +31,7 @@ from agents.checkpoint import Checkpoint, write_text
 from agents.coldstart import cold_start
 from agents.config import AlgoConfig, Config
 from agents.curves import plot_run
+from agents.engine import ALONE, Engine
 from agents.evaluation import Evaluator
 from agents.grpo import TrainingBatch, UpdateStats, group_advantages, update
 from agents.metrics import (
@@ -50,7 +51,7 @@ from agents.signals import StopSignals
 from tool_gym import rng
 from tool_gym.episodes import EpisodeSpec
 from tool_gym.errors import ConfigError, DivergenceError, ToolGymError
-from tool_gym.interpreter import PoolStats
+from tool_gym.interpreter import InterpreterPool, PoolStats
 
 _BETAS = (0.9, 0.95)
 _REFILL_WAVES = 4
@@ -155,13 +156,22 @@ class Trainer:
         folder: the run's folder, which exists.
         display: is told of progress.
         stop: ends the run after the step in which a signal came; None: signals are not looked at.
+        engine, pool: see Setup.open.
     """
 
-    def __init__(self, config: Config, folder: Path, display: Display, stop: StopSignals | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        folder: Path,
+        display: Display,
+        stop: StopSignals | None = None,
+        engine: Engine = ALONE,
+        pool: InterpreterPool | None = None,
+    ) -> None:
         self.config, self.folder, self.display = config, folder, display
         self.stop = StopSignals() if stop is None else stop
         self.alarms = Alarms()
-        self.setup = Setup.open(config)
+        self.setup = Setup.open(config, engine, pool)
         self.state = _State()
         self.policy: Policy = self.setup.new_policy()
         self.optimizer = torch.optim.AdamW(
@@ -281,7 +291,8 @@ class Trainer:
     def _update(self, chosen: TrainingBatch, step: int) -> UpdateStats:
         """One update. Where its numbers go wrong the batch is kept for inspection, and the step is named."""
         try:
-            return update(self.policy, self.optimizer, chosen, self.config.algo, self.config.policy.context)
+            longest = self.config.policy.context
+            return update(self.policy, self.optimizer, chosen, self.config.algo, longest, self.setup.engine)
         except DivergenceError as error:
             file = self.folder / f"diverged_{checkpoints.step_name(step)}.safetensors"
             arrays = {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in vars(chosen).items()}
@@ -472,8 +483,14 @@ def _evaluations(folder: Path) -> dict[str, dict[str, Any]]:
 # ---------------------------------------------------------------- runs by folder
 
 
-def train(config: Config, display: Display, stop: StopSignals | None = None) -> Path:
-    """Start a run in a new folder; returns the folder.
+def train(
+    config: Config,
+    display: Display,
+    stop: StopSignals | None = None,
+    engine: Engine = ALONE,
+    pool: InterpreterPool | None = None,
+) -> Path:
+    """Start a run in a new folder; returns the folder. ``engine`` and ``pool``: see Setup.open.
 
     Raises ConfigError for a name that is taken or a place where no folder can be made, before anything is written.
     """
@@ -482,7 +499,8 @@ def train(config: Config, display: Display, stop: StopSignals | None = None) -> 
     folder = Path(run.runs_dir) / name
     if folder.exists():
         raise ConfigError("run.name", name, f"a name that is not taken in {run.runs_dir} (--resume {folder} goes on)")
-    trainer = Trainer(config, folder, display, stop)
+    _check_stack(config, engine)
+    trainer = Trainer(config, folder, display, stop, engine, pool)
     try:
         runs.create(folder, config)
     except OSError as error:
@@ -500,15 +518,28 @@ def train(config: Config, display: Display, stop: StopSignals | None = None) -> 
     return folder
 
 
-def resume(folder: Path, display: Display, stop: StopSignals | None = None) -> Path:
+def _check_stack(config: Config, engine: Engine) -> None:
+    if config.run.stack is not None and engine is ALONE:
+        wanted = "None: runs of a stack are trained together (python -m experiments sweep --stack)"
+        raise ConfigError("run.stack", config.run.stack, wanted)
+
+
+def resume(
+    folder: Path,
+    display: Display,
+    stop: StopSignals | None = None,
+    engine: Engine = ALONE,
+    pool: InterpreterPool | None = None,
+) -> Path:
     """Go on with a run after its latest intact checkpoint, or from its start where it has none yet.
 
     Returns the folder. Raises ConfigError where it is not a run's, no checkpoint is intact, or the run is going on.
     """
     # The folder may have moved; the cache of cold starts lies beside it.
     config = runs.read_config(folder).replace(**{"run.runs_dir": str(folder.resolve().parent)})
+    _check_stack(config, engine)
     with runs.locked(folder):
         checkpoints.remove_leftovers(folder)
         started = bool(checkpoints.by_step(folder / "checkpoints"))
-        Trainer(config, folder, display, stop).run(resume=started)
+        Trainer(config, folder, display, stop, engine, pool).run(resume=started)
     return folder

@@ -46,7 +46,7 @@ FIGURES: tuple[Figure, ...] = (
 def varying(runs: Sequence[Run]) -> list[str]:
     """The dotted fields in which the runs differ, the seed and what no result depends on aside."""
     settings = [flat(run.config) for run in runs]
-    aside = {"run.seed", *ASIDE}
+    aside = {"run.seed", "run.stack", *ASIDE}
     return [name for name in settings[0] if name not in aside and len({repr(each[name]) for each in settings}) > 1]
 
 

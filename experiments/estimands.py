@@ -36,7 +36,7 @@ Numbers = npt.NDArray[np.float64]
 Setting = tuple[tuple[str, Any], ...]
 """What the runs of a comparison have in common: fields and values, rule and seed aside."""
 
-_ARM_FIELDS = frozenset({"algo.selector", "algo.switch_to", "run.seed"})
+_ARM_FIELDS = frozenset({"algo.selector", "algo.switch_to", "run.seed", "run.stack"})
 _SHORT = {
     "env.answers": "answers",
     "noise.correlation": "ρ",

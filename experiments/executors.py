@@ -7,6 +7,7 @@ with the log of what went wrong; a run that fails stops no other.
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agents import runs
+from agents.checkpoint import write_text
 from agents.config import Config
 from experiments import store
 from tool_gym.errors import ConfigError, ToolGymError
@@ -54,6 +56,15 @@ class Outcome(NamedTuple):
 OnOutcome = Callable[[Outcome], None]
 
 
+def stack_command(jobs: Sequence[Job]) -> list[str]:
+    """The command of a stack, from its start or to go on with it: the configurations are in a file beside the runs."""
+    place = Path(jobs[0].config.run.runs_dir).resolve()
+    file = place / f"stack_{jobs[0].config.run.stack}.json"
+    configs = [job.config.replace(**{"run.runs_dir": str(place)}).to_dict() for job in jobs]
+    write_text(file, json.dumps(configs))
+    return [sys.executable, "-m", "agents.stack", str(file)]
+
+
 def command(config: Config) -> list[str]:
     """The command of a run: from its start, or to go on with it."""
     folder = Path(config.run.runs_dir) / str(config.run.name)
@@ -72,10 +83,11 @@ def _die_with_the_sweep() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _start(job: Job, log: Path) -> subprocess.Popen[bytes]:
+def _start(words: Sequence[str], log: Path, place: Path | None = None) -> subprocess.Popen[bytes]:
     with log.open("ab") as file:
         return subprocess.Popen(
-            command(job.config),
+            words,
+            cwd=place,
             stdout=file,
             stderr=file,
             stdin=subprocess.DEVNULL,
@@ -100,28 +112,46 @@ def _terminable() -> Iterator[None]:
 
 
 def run_local(jobs: Sequence[Job], on_outcome: OnOutcome, *, processes: int) -> None:
-    """Run all, ``processes`` at a time, on this machine."""
-    waiting, running = list(jobs), dict[str, tuple[Job, subprocess.Popen[bytes], Path]]()
+    """Run all, each stack of them in a process, ``processes`` at a time, on this machine."""
+    waiting = _by_stack(jobs)
+    running: list[tuple[list[Job], subprocess.Popen[bytes], Path]] = []
     made: set[str] = set()  # cold starts that some run has got past
     with _terminable():
         try:
             while waiting or running:
                 while waiting and len(running) < processes:
-                    job = waiting.pop(_next(waiting, [job for job, _, _ in running.values()], made))
-                    job.folder.parent.mkdir(parents=True, exist_ok=True)
-                    log = job.folder.parent / f"{job.name}.log"
-                    running[job.name] = job, _start(job, log), log
+                    unit = waiting.pop(_next(waiting, [job for unit, _, _ in running for job in unit], made))
+                    unit[0].folder.parent.mkdir(parents=True, exist_ok=True)
+                    running.append((unit, *_start_unit(unit)))
                 time.sleep(_LOOK)
-                for job, process, log in list(running.values()):
-                    if process.poll() is not None:
-                        del running[job.name]
+                for ended in [one for one in running if one[1].poll() is not None]:
+                    running.remove(ended)
+                    unit, process, log = ended
+                    for job in unit:
                         made.add(_cold_start(job.config))
                         on_outcome(Outcome(job, _packed(job, log) if process.returncode == 0 else None, log))
         finally:
-            for _, process, _ in running.values():
+            for _, process, _ in running:
                 process.terminate()
-            for _, process, _ in running.values():
+            for _, process, _ in running:
                 process.wait()
+
+
+def _by_stack(jobs: Sequence[Job]) -> list[list[Job]]:
+    """The jobs of each stack, and each other job, in the order of their first."""
+    units: dict[str, list[Job]] = {}
+    for job in jobs:
+        units.setdefault(job.config.run.stack or f"alone {job.name}", []).append(job)
+    return list(units.values())
+
+
+def _start_unit(unit: Sequence[Job]) -> tuple[subprocess.Popen[bytes], Path]:
+    first = unit[0]
+    if first.config.run.stack is None:
+        log = first.folder.parent / f"{first.name}.log"
+        return _start(command(first.config), log), log
+    log = first.folder.parent / f"stack_{first.config.run.stack}.log"
+    return _start(stack_command(unit), log, _ROOT), log
 
 
 def _packed(job: Job, log: Path) -> bytes | None:
@@ -140,10 +170,11 @@ def _cold_start(config: Config) -> str:
     return repr((parts["env"], parts["policy"], parts["sft"], config.run.seed))
 
 
-def _next(waiting: Sequence[Job], running: Sequence[Job], made: set[str]) -> int:
-    """The first job that need not wait for a cold start which another is making; else the first."""
+def _next(waiting: Sequence[Sequence[Job]], running: Sequence[Job], made: set[str]) -> int:
+    """The first unit that need not wait for a cold start which another is making; else the first."""
     busy = {_cold_start(job.config) for job in running} - made
-    return next((index for index, job in enumerate(waiting) if _cold_start(job.config) not in busy), 0)
+    free = (n for n, unit in enumerate(waiting) if not busy & {_cold_start(job.config) for job in unit})
+    return next(free, 0)
 
 
 # ------------------------------------------------------------------ Ray
@@ -196,7 +227,7 @@ def _train_somewhere(values: dict[str, Any]) -> tuple[bytes | None, str]:
     job = Job(name, config.replace(**{"run.runs_dir": str(place), "run.name": name}))
     place.mkdir(parents=True, exist_ok=True)
     log = place / f"{name}.log"
-    process = _start(job, log)
+    process = _start(command(job.config), log)
     status = process.wait()
     packed = None
     if status == 0:

@@ -10,7 +10,7 @@ from typing import Any
 from agents.config import Config
 from tool_gym.errors import ConfigError
 
-_OWN = ("run.seed", "run.name", "run.runs_dir")
+_OWN = ("run.seed", "run.name", "run.runs_dir", "run.stack")
 
 Grid = Mapping[str, Sequence[Any]]
 

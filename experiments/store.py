@@ -42,6 +42,9 @@ ASIDE = frozenset(
 )
 """Fields that no result depends on."""
 
+_ADDED = {"run.stack": None}
+"""Fields that came later, left out where they are at their default: the runs of older stores keep their identity."""
+
 TIMING = ("step_time", "time/rollout", "time/update", "time/evaluation")
 
 
@@ -52,7 +55,11 @@ def flat(config: Config) -> dict[str, Any]:
 
 def identity(config: Config) -> str:
     """16 hexadecimal digits of a hash of what the run's results depend on."""
-    fields = {name: value for name, value in flat(config).items() if name not in ASIDE}
+    fields = {
+        name: value
+        for name, value in flat(config).items()
+        if name not in ASIDE and not (name in _ADDED and value == _ADDED[name])
+    }
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import os
 import time
 from collections.abc import Sequence
@@ -44,7 +45,9 @@ class SweepConfig:
     address: str = "auto"
     """Of the Ray cluster."""
     processes: int = 0
-    """Runs at a time on this machine. 0: as many as there are cores."""
+    """Processes at a time on this machine. 0: as many as there are cores."""
+    stack: int = 1
+    """Runs trained together in one process, their arithmetic in batched products: for a GPU; a CPU gains nothing."""
     shard: str = "1/1"
     """`i/n`: every n-th run from the i-th on, so that n machines share a sweep; then merge the stores by copying."""
     seeds: tuple[int, ...] = ()
@@ -72,6 +75,10 @@ def sweep(config: SweepConfig, console: Console) -> int:
         return 0
     planned = plan(config)
     todo = [Job(name, run) for name, run in planned if not _kept(config, name, run)]
+    if config.stack > 1:
+        # What a run comes to depends on whom it is stacked with: all of a stack, or none.
+        missing = {job.config.run.stack for job in todo}
+        todo = [Job(name, run) for name, run in planned if run.run.stack in missing]
     processes = config.processes or os.cpu_count() or 1
     left = sum(map(seconds, todo, [config.kept] * len(todo))) / processes
     there = f"{len(planned)} runs, {len(planned) - len(todo)} finished, in {config.kept}"
@@ -99,9 +106,11 @@ def plan(config: SweepConfig) -> list[tuple[str, Config]]:
         raise ConfigError("processes", config.processes, "0 or more")
     if config.executor not in ("local", "ray"):
         raise ConfigError("executor", config.executor, "local, ray")
+    if config.stack < 1 or (config.stack > 1 and config.executor != "local"):
+        raise ConfigError("stack", config.stack, "1 or more; with --executor ray, 1")
     first, every = _shard(config.shard)
     settings = {name: _value(text) for name, text in config.set.items()}
-    for name in ("run.seed", "run.name", "run.runs_dir"):
+    for name in ("run.seed", "run.name", "run.runs_dir", "run.stack"):
         if name in settings:
             raise ConfigError("set", name, "other fields: the sweep sets this one itself (--seeds, --out)")
     preset = PRESETS[config.preset]
@@ -116,7 +125,31 @@ def plan(config: SweepConfig) -> list[tuple[str, Config]]:
         if asked not in checked:
             checked.add(asked)
             Setup.open(run).close()
-    return planned[first::every]
+    return _stacked(planned[first::every], config.stack)
+
+
+def _stacked(planned: Sequence[tuple[str, Config]], size: int) -> list[tuple[str, Config]]:
+    """The runs, each marked with the stack that it belongs to: ``size`` that can be stacked, in order."""
+    if size == 1:
+        return list(planned)
+    open_stacks: dict[str, list[tuple[str, Config]]] = {}
+    marks: dict[str, str] = {}
+    for name, run in planned:
+        alike = repr((run.env.id, run.policy, run.run.steps, run.run.device))
+        members = open_stacks.setdefault(alike, [])
+        members.append((name, run))
+        if len(members) == size:
+            marks |= _marks(open_stacks.pop(alike))
+    for members in open_stacks.values():
+        marks |= _marks(members)
+    return [(name, run.replace(**{"run.stack": marks.get(name)})) for name, run in planned]
+
+
+def _marks(members: Sequence[tuple[str, Config]]) -> dict[str, str]:
+    """By name, a hash of the runs of a stack; of a single run, none."""
+    text = "".join(store.identity(run) for _, run in members)
+    mark = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return {name: mark for name, _ in members} if len(members) > 1 else {}
 
 
 def _shard(text: str) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import shutil
@@ -297,8 +298,38 @@ def test_a_stored_run_says_what_its_folder_says_and_damage_is_named(
 
 def test_runs_wait_for_no_cold_start_that_another_is_making() -> None:
     jobs = [executors.Job(name, run) for name, run in plan(SweepConfig(seeds=(3, 4)))]
-    first = jobs[0]
-    other = executors._next(jobs[1:], [first], set())
-    assert jobs[1:][other].config.run.seed == 4
-    assert executors._next(jobs[1:], [first], {executors._cold_start(first.config)}) == 0
-    assert executors._next(jobs[1:4], [first], set()) == 0  # all of them share it: then the first
+    first, units = jobs[0], executors._by_stack(jobs[1:])
+    (other,) = units[executors._next(units, [first], set())]
+    assert other.config.run.seed == 4
+    assert executors._next(units, [first], {executors._cold_start(first.config)}) == 0
+    assert executors._next(units[:3], [first], set()) == 0  # all of them share it: then the first
+
+
+def test_a_sweep_of_stacks_runs_each_in_one_process_and_all_of_it_or_none(
+    tmp_path: Path, tiny_cold_starts: Callable[[Path], Path]
+) -> None:
+    tiny_cold_starts(tmp_path / "quick")
+    grid = {"algo.selector": "roc,stratified,grpo", "noise.correlation": "0.0", "env.answers": "2"}
+    config = SweepConfig(out=tmp_path, seeds=(0,), set=SMALL, grid=grid, processes=2, stack=2)
+    marks = [run.run.stack for _, run in plan(config)]
+    assert marks[0] == marks[1] is not None
+    assert marks[2] is None
+    console, out = say()
+    assert sweep(config, console) == 0, out.getvalue()
+    folder = tmp_path / "quick"
+    assert {run.config.run.stack for run in read_runs(folder / "store")} == {marks[0], None}
+    assert len(list(folder.glob("stack_*.json"))) == 1
+    table = results(folder)
+    assert varying(read_runs(folder)) == ["algo.selector"]
+    # With one of a stack missing both are run again, the other one to the same results.
+    (lost,) = (run for run in read_runs(folder / "store") if run.config.algo.selector == "roc")
+    store.path_of(folder / "store", lost.config).unlink()
+    shutil.rmtree(next(folder.glob("*=roc,*seed=0")))
+    console, out = say()
+    assert sweep(config, console) == 0, out.getvalue()
+    assert "3 runs, 1 finished" in out.getvalue()
+    assert results(folder).equals(table)
+    with pytest.raises(ConfigError, match="stack"):
+        plan(dataclasses.replace(config, stack=0))
+    with pytest.raises(ConfigError, match="with --executor ray, 1"):
+        plan(dataclasses.replace(config, executor="ray"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +13,12 @@ from hypothesis import strategies as st
 
 from agents.cache import Cache, CacheMemory
 from agents.config import PolicyConfig
-from agents.generation import Generated, generate, sample_tokens
-from agents.grpo import pack, token_logprobs
-from agents.model import FrozenPolicy, Policy
+from agents.engine import packed_logits
+from agents.frozen import FrozenPolicy
+from agents.generation import Generated, Ints, generate, sample_tokens
+from agents.grpo import token_logprobs
+from agents.model import Policy
+from agents.packing import pack
 from tool_gym import rng
 
 END = 2
@@ -75,7 +79,7 @@ def run(
     numbers = list(range(rows)) if isinstance(rows, int) else list(rows)
     prompts = [[1, 4, 5, 6, END], [1, 7, END], [1, *range(3, 11), *range(3, 11), END]]
     conversation = Scripted(numbers, turns, delay)
-    frozen = policy.freeze()
+    frozen = FrozenPolicy(policy)
     frozen.block_rows = block_rows
     stream = np.array(numbers) % streams
     generated = generate(
@@ -98,7 +102,7 @@ def recomputed(policy: Policy, generated: Generated) -> tuple[np.ndarray, tuple[
     packed = pack(generated.tokens_NT, generated.sampled_NT, generated.lengths_N, groups, policy.device)
     assert len(packed.targets_K) == generated.sampled_NT.sum()
     with torch.no_grad():
-        return token_logprobs(policy, packed)[0].cpu().numpy(), packed.where
+        return token_logprobs(packed_logits(policy, packed), packed.targets_K)[0].cpu().numpy(), packed.where
 
 
 def same(a: Generated, b: Generated) -> bool:
@@ -129,9 +133,9 @@ def test_no_more_rows_are_decoded_at_a_time_than_a_block_and_the_live_rows_allow
     decoded: list[int] = []
     decode = FrozenPolicy.decode
 
-    def watched(self: FrozenPolicy, tokens: torch.Tensor, positions: torch.Tensor, cache: Cache) -> torch.Tensor:
+    def watched(self: FrozenPolicy, tokens: torch.Tensor, *others: Any) -> torch.Tensor:
         decoded.append(len(tokens))
-        return decode(self, tokens, positions, cache)
+        return decode(self, tokens, *others)
 
     monkeypatch.setattr(FrozenPolicy, "decode", watched)
     for live_rows, block_rows, most in ((12, 8, 8), (5, 128, 5), (60, 128, 60)):
@@ -213,10 +217,12 @@ class CountingDecoder:
     def new_cache(self, rows: int, positions: int) -> Cache:
         return CacheMemory().new(1, rows, 1, positions, 1, torch.float32, self.device)
 
-    def extend(self, tokens_NQ: torch.Tensor, starts_N: torch.Tensor, cache: Cache, rows_N: torch.Tensor) -> None:
+    def extend(
+        self, tokens_NQ: torch.Tensor, starts_N: torch.Tensor, cache: Cache, rows_N: torch.Tensor, owners_N: Ints
+    ) -> None:
         assert cache.positions >= int(starts_N.max()) + tokens_NQ.shape[1]
 
-    def decode(self, tokens_R: torch.Tensor, positions_R: torch.Tensor, cache: Cache) -> torch.Tensor:
+    def decode(self, tokens_R: torch.Tensor, positions_R: torch.Tensor, cache: Cache, owners_R: Ints) -> torch.Tensor:
         assert cache.positions > int(positions_R.max())
         following = torch.where(tokens_R == 9, END, torch.where(tokens_R == END, 6, tokens_R + 1))
         logits = torch.full((len(tokens_R), VOCABULARY), -torch.inf)

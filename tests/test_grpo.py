@@ -13,18 +13,17 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from agents.config import AlgoConfig, PolicyConfig
+from agents.engine import packed_logits
 from agents.grpo import (
     TrainingBatch,
     clipped_token_losses,
     group_advantages,
-    micro_batches,
-    pack,
-    rectangles,
     rollout_weights,
     token_logprobs,
     update,
 )
 from agents.model import Policy
+from agents.packing import micro_batches, pack, rectangles
 from tool_gym.errors import ConfigError
 
 VOCABULARY, END = 12, 2
@@ -143,7 +142,7 @@ def make_batch(policy: Policy, rows: int = 12, seed: int = 0) -> TrainingBatch:
     logprobs = np.zeros((rows, width), dtype=np.float32)
     packed = pack(tokens, sampled, lengths, [np.arange(rows)], policy.device)
     with torch.no_grad():
-        logprobs[packed.where] = token_logprobs(policy, packed)[0].numpy()
+        logprobs[packed.where] = token_logprobs(packed_logits(policy, packed), packed.targets_K)[0].numpy()
     advantages = group_advantages(g.integers(0, 2, rows), np.arange(rows) // 4)
     return TrainingBatch(tokens, sampled, logprobs, lengths, advantages, np.arange(rows) // 4)
 
@@ -239,7 +238,7 @@ def test_entropy_is_that_of_the_unmasked_tokens() -> None:
     batch = make_batch(policy)
     tokens, sampled = torch.from_numpy(batch.tokens_NT), torch.from_numpy(batch.sampled_NT)
     packed = pack(batch.tokens_NT, batch.sampled_NT, batch.lengths_N, [np.arange(len(tokens))], policy.device)
-    _, entropy = token_logprobs(policy, packed)
+    _, entropy = token_logprobs(packed_logits(policy, packed), packed.targets_K)
     probabilities = torch.softmax(policy(tokens), dim=-1)[:, :-1][sampled[:, 1:]]
     allowed = probabilities[:, [*range(2, 11)]]
     assert torch.allclose(entropy, -(allowed * allowed.log()).sum(-1), atol=1e-5)

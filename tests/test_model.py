@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from agents import model
 from agents.config import PolicyConfig
+from agents.frozen import FrozenPolicy
 from agents.model import Policy
 
 VOCABULARY = 11
@@ -111,18 +112,18 @@ def test_decoding_by_cache_gives_the_logits_of_one_pass() -> None:
     policy = make_policy()
     tokens = torch.from_numpy(np.random.default_rng(3).integers(2, VOCABULARY, (6, 40)))
     with torch.inference_mode():
-        frozen = policy.freeze()
+        frozen = FrozenPolicy(policy)
         whole = policy(tokens)
         cache = frozen.new_cache(6, 48)
-        every = torch.arange(6)
-        frozen.extend(tokens[:, :16], torch.zeros(6, dtype=torch.int64), cache, every)
+        every, owners = torch.arange(6), np.zeros(6, dtype=np.int64)
+        frozen.extend(tokens[:, :16], torch.zeros(6, dtype=torch.int64), cache, every, owners)
         for position in range(16, 24):
-            logits = frozen.decode(tokens[:, position], torch.full((6,), position), cache)
+            logits = frozen.decode(tokens[:, position], torch.full((6,), position), cache, owners)
             assert torch.allclose(logits, whole[:, position], atol=1e-4)
         # Rows in another order, and only some of them, get a reply of eight tokens at once.
         rows = torch.tensor([4, 1, 5, 0])
-        frozen.extend(tokens[rows, 24:32], torch.full((4,), 24), cache, rows)
-        logits = frozen.decode(tokens[:, 32], torch.full((6,), 32), cache)
+        frozen.extend(tokens[rows, 24:32], torch.full((4,), 24), cache, rows, owners[:4])
+        logits = frozen.decode(tokens[:, 32], torch.full((6,), 32), cache, owners)
         assert torch.allclose(logits[rows], whole[rows, 32], atol=1e-4)
 
 
@@ -132,8 +133,9 @@ def test_a_frozen_policy_samples_what_the_policy_was() -> None:
         before = policy(torch.tensor([[2, 3, 4]]))
     for _ in range(2):
         with torch.inference_mode():
-            frozen = policy.freeze()
-            logits = frozen.decode(torch.full((4,), 2), torch.zeros(4, dtype=torch.int64), frozen.new_cache(4, 16))
+            frozen = FrozenPolicy(policy)
+            zeros = torch.zeros(4, dtype=torch.int64)
+            logits = frozen.decode(torch.full((4,), 2), zeros, frozen.new_cache(4, 16), zeros.numpy())
         assert torch.allclose(logits[0], policy(torch.tensor([[2]]))[0, 0], atol=1e-5)
         with torch.no_grad():
             policy.embedding.weight.add_(0.3)

@@ -16,9 +16,11 @@ from safetensors.torch import load_file
 import agents
 from agents import runs, trainer
 from agents.config import Config
+from agents.engine import packed_logits
 from agents.evaluation import Evaluator
-from agents.grpo import pack, token_logprobs, update
+from agents.grpo import token_logprobs, update
 from agents.metrics import METRICS
+from agents.packing import pack
 from agents.selection import SELECTORS
 from agents.setup import Setup
 from agents.trainer import Trainer, select_rollouts, training_batch
@@ -335,7 +337,7 @@ def test_stored_logprobs_agree_with_one_forward_pass_and_no_reply_is_trained(cac
     opened.setup.close()
     with torch.no_grad():
         packed = pack(batch.tokens_NT, batch.sampled_NT, batch.lengths_N, [np.arange(len(batch))], opened.policy.device)
-        again, _ = token_logprobs(opened.policy, packed)
+        again, _ = token_logprobs(packed_logits(opened.policy, packed), packed.targets_K)
     assert np.abs(again.numpy() - batch.logprobs_NT[batch.sampled_NT]).max() < 1e-4
     for row, record in enumerate(batch.records):
         own = batch.tokens_NT[row][batch.sampled_NT[row]]

@@ -25,9 +25,10 @@ from torch import Tensor
 
 from agents.cache import Cache
 from agents.config import AlgoConfig, Config, EnvConfig, NoiseConfig, PolicyConfig, RunConfig
+from agents.frozen import FrozenPolicy
 from agents.generation import Ints, generate
 from agents.grpo import TrainingBatch, UpdateStats, update
-from agents.model import FrozenPolicy, Policy
+from agents.model import Policy
 from agents.rollout import TrajectoryBatch
 from agents.setup import Setup
 from agents.tokenizer import BOS, END, PAD
@@ -148,13 +149,13 @@ class _Clocked:
     def new_cache(self, rows: int, positions: int) -> Cache:
         return self.frozen.new_cache(rows, positions)
 
-    def extend(self, tokens_NQ: Tensor, starts_N: Tensor, cache: Cache, rows_N: Tensor) -> None:
-        self.frozen.extend(tokens_NQ, starts_N, cache, rows_N)
+    def extend(self, tokens_NQ: Tensor, starts_N: Tensor, cache: Cache, rows_N: Tensor, owners_N: Ints) -> None:
+        self.frozen.extend(tokens_NQ, starts_N, cache, rows_N, owners_N)
 
-    def decode(self, tokens_R: Tensor, positions_R: Tensor, cache: Cache) -> Tensor:
+    def decode(self, tokens_R: Tensor, positions_R: Tensor, cache: Cache, owners_R: Ints) -> Tensor:
         if self.started is None:
             self.started = time.perf_counter()
-        return self.frozen.decode(tokens_R, positions_R, cache)
+        return self.frozen.decode(tokens_R, positions_R, cache, owners_R)
 
 
 class _OneTurn:
@@ -185,7 +186,7 @@ def _decoding(size: Size, config: BenchConfig) -> Iterator[Row]:
         prompts = draws.integers(END + 1, _VOCABULARY, (16, length)).tolist()
 
         def measure(index: int, prompts: list[list[int]] = prompts, length: int = length) -> tuple[float, float]:
-            decoder, conversation = _Clocked(policy.freeze()), _OneTurn()
+            decoder, conversation = _Clocked(FrozenPolicy(policy)), _OneTurn()
             generate(
                 decoder,
                 prompts,
