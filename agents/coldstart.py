@@ -14,19 +14,17 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 import tool_gym
 from agents import sft
-from agents.checkpoint import save_tensors
+from agents.checkpoint import load_tensors, save_tensors
 from agents.model import Policy
 from agents.rollout import Play
 from agents.setup import Setup, source_of
 from tool_gym import rng
 from tool_gym.episodes import EpisodeSpec
-from tool_gym.errors import InfrastructureError
+from tool_gym.errors import ConfigError, InfrastructureError
 from tool_gym.noise import NoNoise
 
 REFERENCE_CALLS = 4096
@@ -75,13 +73,12 @@ def cold_start(
     cache.mkdir(parents=True, exist_ok=True)
     path = cache / f"{_identity(setup)}.safetensors"
     with _locked(path.with_suffix(".lock"), on_wait):
-        try:
-            tensors = load_file(path)
-        except FileNotFoundError:
-            tensors = {}
-        except (SafetensorError, OSError):
-            path.unlink(missing_ok=True)
-            tensors = {}
+        tensors: dict[str, Tensor] = {}
+        if path.exists():
+            try:
+                tensors = load_tensors(path)
+            except ConfigError:
+                path.unlink()
         if tensors.keys() != {"reference", *setup.new_policy().state_dict()}:
             tensors = _make(setup, on_step)
             save_tensors(path, tensors)

@@ -10,10 +10,9 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from agents import checkpoint as checkpoints
 from agents.display import figure
 from agents.evaluation import Evaluator
-from agents.runs import read_config, read_reference
+from agents.runs import load_weights, read_config, read_reference
 from agents.setup import Setup
 from tool_gym.errors import ConfigError
 from tool_gym.registration import resolve
@@ -48,8 +47,6 @@ def evaluate(config: EvaluateConfig, console: Console) -> dict[str, float]:
     environment with other tools than the policy's.
     """
     own = read_config(config.run)
-    place = config.run / "checkpoints"
-    saved = checkpoints.load(checkpoints.latest(place) if config.checkpoint == "last" else place / config.checkpoint)
     wanted = {
         "env.id": config.env,
         "env.answers": config.answers,
@@ -66,7 +63,7 @@ def evaluate(config: EvaluateConfig, console: Console) -> dict[str, float]:
         if setup.tokenizer.tool_names != tools:
             raise ConfigError("env", other.env.id, f"environments with the tools {', '.join(tools)}")
         policy = setup.new_policy()
-        policy.load_state_dict(saved.policy)
+        load_weights(config.run, config.checkpoint, policy)
         figures = Evaluator(setup, reference)(policy, "test")
     finally:
         setup.close()
