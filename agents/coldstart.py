@@ -26,6 +26,7 @@ from tool_gym import rng
 from tool_gym.episodes import EpisodeSpec
 from tool_gym.errors import ConfigError, InfrastructureError
 from tool_gym.noise import NoNoise
+from tool_gym.tasks.base import draw_many
 
 REFERENCE_CALLS = 4096
 REFERENCE_EPISODES = 1024
@@ -116,7 +117,7 @@ def measure_reference(setup: Setup, policy: Policy) -> npt.NDArray[np.float64]:
     for part in range(_REFERENCE_ROUNDS):
         draws = rng.generator(rng.key(config.run.seed, "reference", 0, part))
         levels = draws.choice(setup.difficulties, REFERENCE_EPISODES).tolist()
-        specs = [EpisodeSpec(problem, 0) for problem in setup.env.task.sample_many(draws, levels, "train")]
+        specs = [EpisodeSpec(problem, 0) for problem in draw_many(setup.env.task, draws, levels, "train")]
         sampling_keys = rng.key(config.run.seed, "reference", 1, part, np.arange(REFERENCE_EPISODES))
         play = Play(episodes, specs, sampling_keys)
         (batch,) = setup.rollout(policy, [play])

@@ -9,12 +9,14 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from agents.display import figure
 from agents.evaluation import Evaluator
 from agents.runs import load_weights, read_config, read_reference
 from agents.setup import Setup
 from tool_gym.errors import ConfigError
+from tool_gym.protocol import printable
 from tool_gym.registration import resolve
 
 
@@ -67,7 +69,8 @@ def evaluate(config: EvaluateConfig, console: Console) -> dict[str, float]:
         figures = Evaluator(setup, reference)(policy, "test")
     finally:
         setup.close()
-    table = Table(title=f"{config.run.name}, {config.checkpoint} checkpoint, {other.run.test_problems} test problems")
+    title = f"{config.run.name}, {config.checkpoint} checkpoint, {other.run.test_problems} test problems"
+    table = Table(title=Text(printable(title)))
     table.add_column("figure")
     table.add_column("value", justify="right")
     for name, value in figures.items():

@@ -475,11 +475,11 @@ def test_alarms_are_said_once_with_what_to_do() -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pools that wait for a second where others wait for twenty."""
-    monkeypatch.setattr("tool_gym.interpreter.pool._START_SECONDS", 1.0)
+    """Pools that wait for two seconds where others wait for twenty."""
+    monkeypatch.setattr("tool_gym.interpreter.pool._START_SECONDS", 5.0)
 
     def open_pool(workers: int) -> InterpreterPool:
-        return InterpreterPool(workers, Limits(wall_seconds=0.25))
+        return InterpreterPool(workers, Limits(wall_seconds=0.5))
 
     monkeypatch.setattr("agents.setup.InterpreterPool", open_pool)
 
