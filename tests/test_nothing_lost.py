@@ -25,12 +25,12 @@ from agents import checkpoint as checkpoints
 from agents import runs, trainer
 from agents.alarms import Alarms
 from agents.coldstart import cold_start
-from agents.rollout import TrajectoryBatch, summarise
+from agents.rollout import TrajectoryBatch
 from agents.setup import Setup
 from agents.signals import Stopped, StopSignals
 from agents.trainer import Trainer
 from tests.tiny import Silent, rows, tiny_config
-from tool_gym.errors import ConfigError, DivergenceError, InfrastructureError
+from tool_gym.errors import ConfigError, DivergenceError
 from tool_gym.interpreter import InterpreterPool, Limits
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -510,8 +510,7 @@ def test_a_worker_or_zygote_that_is_killed_or_wedged_is_retried_and_counted_and_
         return pending
 
     monkeypatch.setattr(pool, "submit", strike)
-    opened._step()
-    for _ in range(2, 7):
+    for _ in range(6):
         opened._step()
     opened.setup.close()
     assert hit
@@ -523,34 +522,3 @@ def test_a_worker_or_zygote_that_is_killed_or_wedged_is_retried_and_counted_and_
     for pid in hit:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
-
-
-def test_calls_whose_worker_is_wedged_again_and_again_are_no_rewards_and_stop_the_run_by_name(
-    cache: Path, monkeypatch: pytest.MonkeyPatch, impatient: None
-) -> None:
-    opened = started(tiny_config(cache))
-    pool = opened.setup.pool
-    original = pool._receive
-
-    def stop(worker: Any, frame: bytes) -> None:
-        greeting = not worker.pid
-        original(worker, frame)
-        if greeting:
-            os.kill(worker.pid, signal.SIGSTOP)
-
-    monkeypatch.setattr(pool, "_receive", stop)
-    for worker in pool._workers.values():
-        os.kill(worker.pid, signal.SIGKILL)
-    monkeypatch.setattr("agents.rollout.summarise", lambda records: _only_lost(records))
-    with pytest.raises(InfrastructureError, match=r"of 32 rollouts lost a tool call to the machinery"):
-        opened._step()
-    opened.setup.close()
-    assert [row["step"] for row in rows(opened.folder)] == [0]
-
-
-def _only_lost(records: Any) -> dict[str, Any]:
-    """What the rollouts come to; none of those that lost a call was answered."""
-    lost = [record for record in records if not record.valid]
-    assert lost
-    assert not any(record.success or record.answers for record in lost)
-    return summarise(records)
