@@ -29,7 +29,7 @@ from pathlib import Path
 from rich.console import Console
 
 from agents import runs, trainer
-from agents.command import parse
+from agents.command import complain, parse
 from agents.config import Config
 from agents.display import open_display, print_summary
 from agents.signals import Stopped, StopSignals
@@ -70,7 +70,8 @@ def main(arguments: Arguments) -> None:
             else:
                 folder = trainer.resume(arguments.resume, display, stop)
     print_summary(console, runs.read_summary(folder))
-    console.print(f"run folder: {folder}\ncurves: {folder / 'curves.png'}", soft_wrap=True, highlight=False)
+    told = f"run folder: {folder}\ncurves: {folder / 'curves.png'}"
+    console.print(told, soft_wrap=True, markup=False, highlight=False)
 
 
 def run(words: list[str]) -> int:
@@ -80,8 +81,7 @@ def run(words: list[str]) -> int:
         return 0
     except (ToolGymError, OSError) as error:
         # A full disk or a folder that cannot be read is the machine's; the latest checkpoint is whole.
-        print(f"error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, ConfigError) else 1
+        return complain(error)
     except Stopped as stopped:
         print(f"{stopped}; --resume RUN_DIR goes on from the latest checkpoint", file=sys.stderr)
         return 128 + stopped.number

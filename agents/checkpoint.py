@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tool_gym.errors import ConfigError
 
 _STATE = "state.json"
+_CHECKSUM = "sha256"
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
     write_text(temporary / _STATE, json.dumps({"state": checkpoint.state, "sha256": digests}, indent=1))
     if folder.exists():
         # A crash between the two renames leaves the old one under the other name, never a mixture.
+        # remove_leftovers puts it back.
         old = folder.with_name(f".{folder.name}.old")
         shutil.rmtree(old, ignore_errors=True)
         os.replace(folder, old)
@@ -104,26 +106,34 @@ def latest(folder: Path) -> Path:
 
 
 def save_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
-    """Write one safetensors file, whole or not at all."""
+    """Write one safetensors file that carries its own checksum, whole or not at all."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    _save_file(tensors, temporary)
+    _save_file(tensors, temporary, {_CHECKSUM: _tensors_digest(tensors)})
     os.replace(temporary, file)
 
 
-def _save_file(tensors: dict[str, Tensor], file: Path) -> None:
+def _save_file(tensors: dict[str, Tensor], file: Path, metadata: dict[str, str] | None = None) -> None:
     """Raises OSError where the file cannot be written: the library calls that an error of its own."""
     try:
-        save_file(tensors, file)
+        save_file(tensors, file, metadata)
     except SafetensorError as error:
         raise OSError(f"{file} cannot be written: {error}") from error
 
 
 def load_tensors(file: Path) -> dict[str, Tensor]:
-    """Read one safetensors file. Raises ConfigError, naming it, where it is missing or cut."""
+    """Read a file of ``save_tensors``. Raises ConfigError, naming it, where it is missing, cut or altered.
+
+    One without a checksum, as earlier versions wrote them, is taken as it is.
+    """
     try:
-        return load_file(file)
+        with safe_open(file, framework="pt") as content:
+            checksum = (content.metadata() or {}).get(_CHECKSUM)
+            tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118 - not a mapping
     except (OSError, SafetensorError) as error:
         raise ConfigError("checkpoint", str(file), f"an intact file ({type(error).__name__}: {error})") from error
+    if checksum not in (None, _tensors_digest(tensors)):
+        raise ConfigError("checkpoint", str(file), "a file whose checksum holds: it is damaged")
+    return tensors
 
 
 def by_step(folder: Path) -> list[Path]:
@@ -139,8 +149,15 @@ def keep_last(folder: Path, count: int) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what a killed process left half written in a run's folder, which nobody else may be writing to."""
+    """Remove what a killed process left half written in a run's folder, which nobody else may be writing to.
+
+    A checkpoint that was about to be replaced, and was not, is put back.
+    """
     for place in (folder, folder / "checkpoints"):
+        for old in place.glob(".*.old"):
+            replaced = old.with_name(old.name.removeprefix(".").removesuffix(".old"))
+            if not replaced.exists():
+                os.replace(old, replaced)
         for path in [*place.glob(".*.tmp"), *place.glob(".*.old"), *place.glob(".*.tmp.png")]:
             if path.is_dir():
                 shutil.rmtree(path)
@@ -168,3 +185,11 @@ def _state_digest(state: dict[str, Any]) -> str:
 
 def _digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _tensors_digest(tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

@@ -14,20 +14,19 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 import tool_gym
 from agents import sft
-from agents.checkpoint import save_tensors
+from agents.checkpoint import load_tensors, save_tensors
 from agents.model import Policy
 from agents.rollout import Play
 from agents.setup import Setup, source_of
 from tool_gym import rng
 from tool_gym.episodes import EpisodeSpec
-from tool_gym.errors import InfrastructureError
+from tool_gym.errors import ConfigError, InfrastructureError
 from tool_gym.noise import NoNoise
+from tool_gym.tasks.base import draw_many
 
 REFERENCE_CALLS = 4096
 REFERENCE_EPISODES = 1024
@@ -76,13 +75,12 @@ def cold_start(
     cache.mkdir(parents=True, exist_ok=True)
     path = cache / f"{_identity(setup)}.safetensors"
     with _locked(path.with_suffix(".lock"), on_wait):
-        try:
-            tensors = load_file(path)
-        except FileNotFoundError:
-            tensors = {}
-        except (SafetensorError, OSError):
-            path.unlink(missing_ok=True)
-            tensors = {}
+        tensors: dict[str, Tensor] = {}
+        if path.exists():
+            try:
+                tensors = load_tensors(path)
+            except ConfigError:
+                path.unlink()
         if tensors.keys() != {"reference", *setup.new_policy().state_dict()}:
             tensors = _make(setup, on_step)
             save_tensors(path, tensors)
@@ -120,7 +118,7 @@ def measure_reference(setup: Setup, policy: Policy) -> npt.NDArray[np.float64]:
     for part in range(_REFERENCE_ROUNDS):
         draws = rng.generator(rng.key(config.run.seed, "reference", 0, part))
         levels = draws.choice(setup.difficulties, REFERENCE_EPISODES).tolist()
-        specs = [EpisodeSpec(problem, 0) for problem in setup.env.task.sample_many(draws, levels, "train")]
+        specs = [EpisodeSpec(problem, 0) for problem in draw_many(setup.env.task, draws, levels, "train")]
         sampling_keys = rng.key(config.run.seed, "reference", 1, part, np.arange(REFERENCE_EPISODES))
         play = Play(episodes, specs, sampling_keys)
         (batch,) = setup.rollout(policy, [play])

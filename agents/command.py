@@ -5,15 +5,26 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import tyro
 
 from tool_gym.errors import ConfigError
+from tool_gym.protocol import printable
 
 _RULE = re.compile(r"^[\s│╭╮╰╯─━|+-]*$")
 _FRAME = re.compile(r"^[│|]?\s?|\s*[│|]?$")
+
+
+def complain(error: BaseException) -> int:
+    """Say what went wrong as one line on stderr; the exit status: 2 for what was asked, 1 for what happened.
+
+    An error may quote what a policy, a tool or a file holds: nothing of it reaches the terminal but as printable text.
+    """
+    print(f"error: {printable(' '.join(str(error).split()))}", file=sys.stderr)
+    return 2 if isinstance(error, ConfigError) else 1
 
 
 class UsageError(ConfigError):

@@ -302,7 +302,7 @@ class RunConfig:
     test_problems: int = 1024
     """Test problems, met at the end only."""
     checkpoint_every: int = 20
-    """Steps between checkpoints."""
+    """Steps between checkpoints; there is one at each evaluation that is the best so far, too."""
     keep_checkpoints: int = 3
     """The latest of them are kept, and that of the best evaluation."""
     max_invalid: float = 0.1

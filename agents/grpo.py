@@ -146,7 +146,7 @@ def update(
     """One step of GRPO: ``epochs`` passes of ``minibatches`` optimiser steps over the batch's groups.
 
     Raises ValueError for an empty batch (a step without a trainable group makes no update), DivergenceError for
-    a gradient that is not finite.
+    a gradient, loss or weight that is not finite.
     """
     if not len(batch.lengths_N):
         raise ValueError("an empty batch cannot be trained on")
@@ -161,9 +161,13 @@ def update(
             totals += _accumulate(policy, part, config, max_tokens, engine)
             norms.append(float(torch.nn.utils.clip_grad_norm_(policy.parameters(), config.grad_clip)))
             if not math.isfinite(norms[-1]):
-                raise DivergenceError(f"the gradient's norm is {norms[-1]}; the latest checkpoint is from before")
+                raise DivergenceError(f"the gradient's norm is {norms[-1]}")
+            if not math.isfinite(totals[0]):
+                raise DivergenceError(f"the loss is {totals[0]}")
             optimizer.step()
     moved = sum(float((p.detach() - b).square().sum()) for p, b in zip(policy.parameters(), before, strict=True))
+    if not math.isfinite(moved):
+        raise DivergenceError("a weight is not finite after the update")
     return UpdateStats(
         loss=totals[0] / len(norms),
         entropy=totals[1] / totals[3],

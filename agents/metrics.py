@@ -285,3 +285,6 @@ METRICS: tuple[str, ...] = (
     "time/update",
     "time/evaluation",
 )
+
+TIMING = ("step_time", "time/rollout", "time/update", "time/evaluation")
+"""Those that depend on the clock."""

@@ -7,13 +7,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from agents import checkpoint as checkpoints
 from agents.cache import Cache
 from agents.frozen import MIN_ROWS, FrozenPolicy
 from agents.generation import sample_tokens
 from agents.model import Policy
 from agents.rollout import encode_prompt
-from agents.runs import read_config
+from agents.runs import load_weights, read_config
 from agents.tokenizer import END, Tokenizer
 from tool_gym import rng
 from tool_gym.registration import resolve
@@ -81,9 +80,7 @@ def load(run: str | Path, which: str = "last") -> Player:
     """
     folder = Path(run)
     config = read_config(folder)
-    place = folder / "checkpoints"
-    saved = checkpoints.load(checkpoints.latest(place) if which == "last" else place / which)
     tokenizer = Tokenizer([tool.name for tool in resolve(config.env.id).tools])
     policy = Policy(config.policy, len(tokenizer), tokenizer.forbidden_ids)
-    policy.load_state_dict(saved.policy)
+    load_weights(folder, which, policy)
     return Player(policy, tokenizer, config.policy.max_turn_tokens)

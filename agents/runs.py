@@ -9,7 +9,7 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -24,13 +24,17 @@ import torch
 from agents import checkpoint as checkpoints
 from agents.checkpoint import write_text
 from agents.config import Config
+from agents.metrics import METRICS, TIMING
+from agents.model import Policy
 from tool_gym.errors import ConfigError
 
 FORMAT = 1
 """Of the files in a run's folder. Raised when an old folder would be read wrongly, and so is refused."""
 
 REFERENCE = "reference.safetensors"
+METRICS_FILE, TRAJECTORIES_FILE = "metrics.jsonl", "trajectories.jsonl"
 _CONFIG, _SUMMARY = "config.json", "summary.json"
+_METRICS_SUM = "metrics_sha256"
 
 
 # ---------------------------------------------------------------- configuration
@@ -44,32 +48,48 @@ def create(folder: Path, config: Config) -> None:
     aside = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
-    write_text(aside / _CONFIG, json.dumps({"config": config.to_dict(), **_versions()}, indent=1) + "\n")
-    os.rename(aside, folder)
+    values = config.to_dict()
+    record = {"config": values, **_versions(), "sha256": _digest(values)}
+    write_text(aside / _CONFIG, json.dumps(record, indent=1) + "\n")
+    try:
+        os.rename(aside, folder)
+    except OSError:
+        # Another process made it meanwhile.
+        shutil.rmtree(aside)
+        raise
 
 
 def read_config(folder: Path) -> Config:
-    """The configuration of a run. Raises ConfigError where the folder holds none, or one of another format."""
-    return config_of(folder / _CONFIG, "run", str(folder), "the folder of a run")
+    """The configuration of a run.
+
+    Raises ConfigError where the folder holds none, one of another format, or one that was changed: what is gone on
+    with under other settings is another run.
+    """
+    return config_of(folder / _CONFIG, "run", str(folder), "the folder of a run", changed=False)
 
 
-def config_of(file: Path, field: str, shown: str, wanted: str) -> Config:
+def config_of(file: Path, field: str, shown: str, wanted: str, *, changed: bool = True) -> Config:
     """The configuration in a ``config.json``.
 
-    Raises ConfigError, with the setting that named it (``field``), its value (``shown``) and what was ``wanted``.
+    Raises ConfigError, with the setting that named it (``field``), its value (``shown``) and what was ``wanted``; with
+    ``changed=False`` also where it is not as it was written.
     """
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
-        written = record.get("format", 0)
-        if written != FORMAT:
-            by = record.get("versions", {}).get("tool-gym", "an older version")
-            revision = (record.get("git") or {}).get("revision")
-            raise ConfigError(
-                field, shown, f"runs of format {FORMAT}: this is {written}, written by {by}, revision {revision}"
-            )
-        return Config.from_dict(record["config"])
+        written, values = record.get("format", 0), record["config"]
+        by = record.get("versions", {}).get("tool-gym", "an older version")
+        writer = f"written by {by}, revision {(record.get('git') or {}).get('revision')}"
+        checksum = record.get("sha256")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(field, shown, f"{wanted} ({type(error).__name__}: {error})") from error
+    if written != FORMAT:
+        raise ConfigError(field, shown, f"runs of format {FORMAT}: this is {written}, {writer}")
+    if not changed and checksum not in (None, _digest(values)):
+        raise ConfigError(field, shown, f"{wanted}: {file.name} was changed after it was written")
+    try:
+        return Config.from_dict(values)
+    except ConfigError as error:
+        raise ConfigError(field, shown, f"{wanted} ({file.name}, {writer}: {error})") from error
 
 
 def has_config(folder: Path) -> bool:
@@ -104,13 +124,27 @@ def _versions() -> dict[str, Any]:
 
 
 def write_summary(folder: Path, summary: dict[str, Any]) -> None:
-    """``summary.json``, with a checksum of its own. Written last: a run that has it is finished."""
-    record = {**summary, "sha256": _digest(summary)}
-    write_text(folder / _SUMMARY, json.dumps(record, indent=1) + "\n")
+    """``summary.json``, with checksums of its own and of the metrics. Written last: a run that has it is finished."""
+    record = {**summary, _METRICS_SUM: _metrics_digest(read_metrics(folder))}
+    write_text(folder / _SUMMARY, json.dumps({**record, "sha256": _digest(record)}, indent=1) + "\n")
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
     """What a finished run came to. Raises ConfigError where it is missing or damaged."""
+    summary, _ = _read_summary(folder)
+    return summary
+
+
+def read_results(folder: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Metrics and summary of a finished run. Raises ConfigError where either is missing or damaged."""
+    rows, (summary, checksum) = read_metrics(folder), _read_summary(folder)
+    if checksum not in (None, _metrics_digest(rows)):
+        raise ConfigError("run", str(folder / METRICS_FILE), "the metrics that the summary has the checksum of")
+    return rows, summary
+
+
+def _read_summary(folder: Path) -> tuple[dict[str, Any], str | None]:
+    """The summary, and the checksum of the metrics: None of an earlier version, which had none."""
     file = folder / _SUMMARY
     try:
         summary: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
@@ -118,20 +152,37 @@ def read_summary(folder: Path) -> dict[str, Any]:
             raise ValueError("its checksum does not hold")
     except (OSError, ValueError, AttributeError) as error:
         raise ConfigError("run", str(file), f"the summary of a finished run ({error})") from error
-    return summary
+    return summary, summary.pop(_METRICS_SUM, None)
 
 
 def finished(folder: Path) -> bool:
     return (folder / _SUMMARY).exists()
 
 
-def _digest(summary: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(summary, sort_keys=True).encode()).hexdigest()
+def _digest(values: Any) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def _metrics_digest(rows: list[dict[str, Any]]) -> str:
+    """A checksum of what depends neither on the clock nor on accidents, so that the same run has the same summary."""
+    lasting = [name for name in METRICS if name not in TIMING and not name.startswith("infrastructure/")]
+    return _digest([[row.get(name) for name in lasting] for row in rows])
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The rows of a run's metrics.jsonl, step 0 first. Raises ConfigError where the file is missing or damaged."""
-    return read_rows(folder / "metrics.jsonl")
+    """The rows of a run's metrics.jsonl, one for each step from 0 on.
+
+    Raises ConfigError where the file is missing or damaged, or of a version with other metrics.
+    """
+    file = folder / METRICS_FILE
+    rows = read_rows(file)
+    for number, row in enumerate(rows):
+        place = f"{file}, line {number + 1}"
+        if row["step"] != number:
+            raise ConfigError("run", place, f"the row of step {number}, not of {row['step']}")
+        if missing := [name for name in METRICS if not isinstance(row.get(name, ""), int | float | None)]:
+            raise ConfigError("run", place, f"a number or null as {missing[0]}")
+    return rows
 
 
 def read_rows(file: Path) -> list[dict[str, Any]]:
@@ -141,17 +192,71 @@ def read_rows(file: Path) -> list[dict[str, Any]]:
     """
     number = 0
     try:
-        lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
         rows = []
-        for number, line in enumerate(lines, start=1):  # noqa: B007 - named in the error
-            if line.endswith("\n"):
-                rows.append(json.loads(line))
-                if not isinstance(rows[-1]["step"], int):
-                    raise TypeError("a step that is no integer")
+        for number, line in enumerate(_lines(file), start=1):  # noqa: B007 - named in the error
+            rows.append(json.loads(line))
+            _step(rows[-1])
     except (OSError, ValueError, KeyError, TypeError) as error:
         place = f"{file}, line {number}"
         raise ConfigError("run", place, f"rows of a run ({type(error).__name__}: {error})") from error
     return rows
+
+
+def _lines(file: Path) -> list[bytes]:
+    """The lines of a file, but for a last one that was cut."""
+    return [line for line in file.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+
+
+def _step(row: Any) -> int:
+    if type(row["step"]) is not int:
+        raise TypeError("a step that is no integer")
+    step: int = row["step"]
+    return step
+
+
+class Log:
+    """A file of JSON lines that each name their step, which only grows; and the checksum of all of it.
+
+    A checkpoint keeps the checksum, so that a run which goes back to it knows whether what led there is still there.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._sum = hashlib.sha256()
+
+    @property
+    def checksum(self) -> str:
+        return self._sum.hexdigest()
+
+    def write(self, content: bytes) -> None:
+        """Begin the file anew."""
+        write_text(self.file, content.decode("utf-8"))
+        self._sum = hashlib.sha256(content)
+
+    def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        content = "".join(json.dumps(row) + "\n" for row in rows).encode()
+        with self.file.open("ab") as file:
+            file.write(content)
+        self._sum.update(content)
+
+    def until(self, step: int, checksum: str | None) -> bytes:
+        """The lines up to a step.
+
+        Raises ConfigError, naming the file, where they are not those of the checksum; None: there is none, of a
+        checkpoint of an earlier version, and what can be read is taken as it is.
+        """
+        kept, place, trouble, number = b"", str(self.file), "", 0
+        try:
+            for number, line in enumerate(_lines(self.file), start=1):  # noqa: B007 - named in the error
+                if _step(json.loads(line)) > step:
+                    break
+                kept += line
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            # What is damaged after that step is made again; whether it is before, the checksum tells.
+            place, trouble = f"{self.file}, line {number}", f" ({type(error).__name__}: {error})"
+        if (checksum is None and trouble) or checksum not in (None, hashlib.sha256(kept).hexdigest()):
+            raise ConfigError("run", place, f"the rows up to step {step}, some of which are damaged or gone{trouble}")
+        return kept
 
 
 def read_reference(folder: Path) -> npt.NDArray[np.float64]:
@@ -160,6 +265,21 @@ def read_reference(folder: Path) -> npt.NDArray[np.float64]:
     if reference is None:
         raise ConfigError("checkpoint", str(folder / REFERENCE), "a file with the tensor `reference`")
     return np.asarray(reference.double().numpy())
+
+
+def load_weights(folder: Path, which: str, policy: Policy) -> None:
+    """Give a policy the weights of a run: of its ``last`` checkpoint, the ``best``, or one by folder name.
+
+    Raises ConfigError where there is none, it is damaged, or it is of a policy of another shape.
+    """
+    kept = folder / "checkpoints"
+    place = checkpoints.latest(kept) if which == "last" else kept / which
+    weights = checkpoints.load(place).policy
+    try:
+        policy.load_state_dict(weights)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError("checkpoint", str(place), f"one of this run's configuration ({reason[:300]})") from error
 
 
 # ---------------------------------------------------------------- who holds it

@@ -23,10 +23,14 @@ from tool_gym.interpreter import InterpreterPool
 from tool_gym.noise import BurstNoise, CorrelatedNoise, IIDNoise, NoiseModel, NoNoise, PerToolNoise
 from tool_gym.registration import Resolved, resolve
 from tool_gym.tasks import Problem
-from tool_gym.watchdog import watched
+from tool_gym.tasks.base import draw
+from tool_gym.watchdog import trusted
 
 LEAST_REFERENCE = 256
 """Calls below which a reference distribution is not worth the name; 4,096 are measured where there are as many."""
+
+
+_MAKING_SECONDS = 600.0  # a module or task may load what it needs
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,7 @@ class Setup:
                 raise ConfigError(
                     "noise.tool_rates", name, f"tools of the environment: {', '.join(tokenizer.tool_names)}"
                 )
-        example = env.task.sample(rng.generator(0), max(difficulties))
+        example = draw(env.task, rng.generator(0), max(difficulties), "train")
         room = config.policy.context - len(encode_prompt(tokenizer, example.prompt))
         if room <= config.policy.max_turn_tokens:
             wanted = f"more than prompt and turn, {config.policy.context - room + config.policy.max_turn_tokens} tokens"
@@ -131,8 +135,7 @@ class Setup:
         """One problem of a split, its difficulty drawn evenly, all under one key."""
         generator = rng.generator(key)
         level = difficulties[int(generator.integers(len(difficulties)))]
-        with watched(f"{type(self.env.task).__name__}.sample"):
-            return self.env.task.sample_split(generator, level, split)
+        return draw(self.env.task, generator, level, split)
 
 
 def make_noise(config: NoiseConfig, reference: npt.NDArray[np.float64], *, frozen: bool = False) -> NoiseModel:
@@ -166,7 +169,8 @@ def _make_noise(config: NoiseConfig, rate: float, reference: npt.NDArray[np.floa
 
 def _environment(config: Config) -> Resolved:
     arguments = {} if config.env.answers is None else {"answers": config.env.answers}
-    env = resolve(config.env.id, **arguments)
+    with trusted(f"the making of {config.env.id}", seconds=_MAKING_SECONDS):
+        env = resolve(config.env.id, **arguments)
     if config.env.max_turns is not None:
         env = Resolved(env.task, env.tools, config.env.max_turns)
     styles = config.sft.mixture

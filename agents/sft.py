@@ -25,6 +25,7 @@ from tool_gym.errors import ConfigError, InfrastructureError
 from tool_gym.interpreter import InterpreterPool
 from tool_gym.noise import IIDNoise
 from tool_gym.registration import Resolved
+from tool_gym.tasks.base import draw_many
 from tool_gym.tasks.demonstrations import Demonstration, play_demonstrations, sample_styles
 
 _BETAS = (0.9, 0.95)
@@ -69,7 +70,7 @@ def demonstrate(
     count = config.demonstrations
     generator = rng.generator(rng.key(seed, "cold_start", 0))
     levels = generator.integers(len(difficulties), size=count)
-    problems = env.task.sample_many(generator, [difficulties[level] for level in levels], "train")
+    problems = draw_many(env.task, generator, [difficulties[level] for level in levels], "train")
     styles = sample_styles(config.mixture or env.task.mixture, generator.random(count))
     keys = rng.key(seed, "cold_start", 1, np.arange(count))
     noise = IIDNoise(config.fault_rate)

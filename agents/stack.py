@@ -300,8 +300,7 @@ def train_stack(configs: Sequence[Config], stop: StopSignals) -> list[Path]:
     Returns the folders. Raises ConfigError where they cannot be stacked, and what the first run to fail raised.
     """
     _check(configs)
-    # A kill can come between two runs' checkpoints of the same step: the one before must be there then.
-    configs = [config.replace(**{"run.keep_checkpoints": max(config.run.keep_checkpoints, 2)}) for config in configs]
+    configs = [_keeping_enough(config) for config in configs]
     folders = [Path(config.run.runs_dir) / str(config.run.name) for config in configs]
     with InterpreterPool(workers=configs[0].run.workers) as pool:
         _cold_starts(configs, pool)
@@ -345,6 +344,16 @@ def _check(configs: Sequence[Config]) -> None:
                 raise ConfigError(name, own, f"the same for all runs of a stack: {common}")
 
 
+def _keeping_enough(config: Config) -> Config:
+    """Keep so many checkpoints that a kill between two runs' saves leaves a step of which all have one.
+
+    Each run saves at the same steps and, in between, where an evaluation is its best.
+    """
+    run = config.run
+    between = 1 + run.checkpoint_every // run.eval_every
+    return config.replace(**{"run.keep_checkpoints": max(run.keep_checkpoints, 2 * between)})
+
+
 def _alike(config: Config) -> tuple[Any, ...]:
     """The settings of _ALIKE."""
     return config.run.stack, config.env.id, config.policy, config.run.steps, config.run.device
@@ -371,6 +380,8 @@ def _to_common_step(folders: Sequence[Path]) -> None:
         for path in checkpoints.by_step(folder / "checkpoints"):
             if int(path.name.removeprefix("step_")) > last:
                 shutil.rmtree(path)
+        if last < 0:
+            shutil.rmtree(folder / "checkpoints", ignore_errors=True)
         (folder / "summary.json").unlink(missing_ok=True)
 
 

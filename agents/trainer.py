@@ -11,11 +11,11 @@ problems, noise and uniforms, and a resumed run is the run that was never interr
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,7 +27,7 @@ import torch
 from agents import checkpoint as checkpoints
 from agents import runs
 from agents.alarms import Alarms
-from agents.checkpoint import Checkpoint, write_text
+from agents.checkpoint import Checkpoint
 from agents.coldstart import cold_start
 from agents.config import AlgoConfig, Config
 from agents.curves import plot_run
@@ -44,7 +44,7 @@ from agents.metrics import (
 )
 from agents.model import Policy
 from agents.rollout import Play, TrajectoryBatch, check_valid, concatenate
-from agents.runs import REFERENCE, read_metrics, read_rows
+from agents.runs import METRICS_FILE, REFERENCE, TRAJECTORIES_FILE, read_metrics
 from agents.selection import SELECTORS, rollout_penalties, select, shape_rewards
 from agents.setup import Setup, make_noise
 from agents.signals import StopSignals
@@ -146,6 +146,8 @@ class _State:
     skipped: int = 0
     best_step: int = 0
     best_accuracy: float = -1.0
+    logs: dict[str, str] = field(default_factory=dict)
+    """Checksums of the run's growing files at this step, by name."""
 
 
 class Trainer:
@@ -171,6 +173,7 @@ class Trainer:
         self.config, self.folder, self.display = config, folder, display
         self.stop = StopSignals() if stop is None else stop
         self.alarms = Alarms()
+        self.metrics, self.trajectories = (runs.Log(folder / name) for name in (METRICS_FILE, TRAJECTORIES_FILE))
         self.setup = Setup.open(config, engine, pool)
         self.state = _State()
         self.policy: Policy = self.setup.new_policy()
@@ -255,8 +258,10 @@ class Trainer:
         batch = self.sample(step)
         check_valid(batch, config.run.max_invalid)
         if not np.isfinite(batch.logprobs_NT[batch.sampled_NT]).all():
-            raise DivergenceError(f"step {step}: a log-probability is not finite; the latest checkpoint is from before")
-        sampled = time.perf_counter()
+            names = ("tokens_NT", "sampled_NT", "logprobs_NT", "lengths_N", "rewards_N", "group_N")
+            sampled = {name: getattr(batch, name) for name in names}
+            raise self._diverged(step, "a log-probability is not finite", sampled)
+        sampling_ended = time.perf_counter()
         algo = config.algo.at(step, config.run.steps)
         selection = select_rollouts(batch, algo, seed=config.run.seed, step=step)
         stats = None
@@ -277,16 +282,15 @@ class Trainer:
         ended = time.perf_counter()
         figures |= {
             "step_time": ended - started,
-            "time/rollout": sampled - started,
-            "time/update": updated - sampled,
+            "time/rollout": sampling_ended - started,
+            "time/update": updated - sampling_ended,
             "time/evaluation": ended - updated,
         }
         figures |= self._infrastructure(before)
         self._record(figures)
         for text in self.alarms.check(step, figures):
             self.display.note(text)
-        if step % config.run.checkpoint_every == 0 or step == config.run.steps:
-            self._save()
+        self._keep()
 
     def _update(self, chosen: TrainingBatch, step: int) -> UpdateStats:
         """One update. Where its numbers go wrong the batch is kept for inspection, and the step is named."""
@@ -294,10 +298,14 @@ class Trainer:
             longest = self.config.policy.context
             return update(self.policy, self.optimizer, chosen, self.config.algo, longest, self.setup.engine)
         except DivergenceError as error:
-            file = self.folder / f"diverged_{checkpoints.step_name(step)}.safetensors"
-            arrays = {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in vars(chosen).items()}
-            checkpoints.save_tensors(file, arrays)
-            raise DivergenceError(f"step {step}: {error}; its batch is in {file}") from error
+            raise self._diverged(step, str(error), vars(chosen)) from error
+
+    def _diverged(self, step: int, what: str, batch: Mapping[str, npt.NDArray[Any]]) -> DivergenceError:
+        """Keep a batch for inspection; the error that names it. No checkpoint has been written since it was made."""
+        file = self.folder / f"diverged_{checkpoints.step_name(step)}.safetensors"
+        arrays = {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in batch.items()}
+        checkpoints.save_tensors(file, arrays)
+        return DivergenceError(f"step {step}: {what}; the latest checkpoint is from before; its batch is in {file}")
 
     def _infrastructure(self, before: PoolStats) -> dict[str, float]:
         """What happened to the workers in this step; all zero but for accidents."""
@@ -312,16 +320,15 @@ class Trainer:
         """Step 0: the cold-started policy, evaluated and kept, and the reference that the run's noise refers to."""
         (self.folder / "checkpoints").mkdir(exist_ok=True)
         checkpoints.save_tensors(self.folder / REFERENCE, {"reference": torch.from_numpy(self.reference)})
-        for name in ("metrics.jsonl", "trajectories.jsonl"):
-            write_text(self.folder / name, "")
+        self.metrics.write(b"")
+        self.trajectories.write(b"")
         self._record(self._evaluate())
-        self._save()
+        self._keep()
 
     def _evaluate(self) -> dict[str, float]:
         figures = self.evaluator(self.policy, "validation")
         if figures["eval/accuracy"] > self.state.best_accuracy:
             self.state.best_accuracy, self.state.best_step = figures["eval/accuracy"], self.state.step
-            self._save(_BEST)
         return figures
 
     # ------------------------------------------------------------ files
@@ -331,8 +338,7 @@ class Trainer:
         assert not unknown, f"metrics without a column: {sorted(unknown)}"
         row: Row = {name: _plain(figures.get(name)) for name in METRICS}
         row["step"] = self.state.step
-        with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+        self.metrics.append([row])
         self.display.step(row, self.config.run.steps)
 
     def _write_trajectories(self, batch: TrajectoryBatch, selection: Selection) -> None:
@@ -373,43 +379,60 @@ class Trainer:
                     "selected": row in chosen,
                 }
             )
-        with (self.folder / "trajectories.jsonl").open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(line) + "\n" for line in lines)
+        self.trajectories.append(lines)
+
+    def _keep(self) -> None:
+        """The checkpoints that are due after a step, once all that the step writes is written.
+
+        The best policy's comes second, so that no kill leaves it newer than the latest to go on from: on another
+        machine the run might not come to that policy again.
+        """
+        step, run = self.state.step, self.config.run
+        best = step == self.state.best_step
+        if best or step % run.checkpoint_every == 0 or step == run.steps:
+            self._save()
+        if best:
+            self._save(_BEST)
 
     def _save(self, name: str | None = None) -> None:
         folder = self.folder / "checkpoints" / (name or checkpoints.step_name(self.state.step))
         noise = {key: torch.from_numpy(np.array(value)) for key, value in self.noise.state().items()}
         weights = dict(self.policy.state_dict())
         tensors = checkpoints.optimizer_tensors(self.optimizer)
+        self.state.logs = {log.file.name: log.checksum for log in (self.metrics, self.trajectories)}
         checkpoints.save(folder, Checkpoint(weights, tensors, noise, vars(self.state)))
         if name is None:
             checkpoints.keep_last(self.folder / "checkpoints", self.config.run.keep_checkpoints)
 
     def _intact(self) -> tuple[Path, Checkpoint]:
-        """The latest checkpoint that is whole and from which the best policy can be had too.
+        """The latest checkpoint that is whole, to which the run's other files lead, and from which the best policy
+        can be had too; at last that of the best policy itself.
 
         Raises ConfigError, with what is wrong with the latest, where there is none.
         """
+        kept = self.folder / "checkpoints"
         best: Checkpoint | None = None
         try:
-            best = checkpoints.load(self.folder / "checkpoints" / _BEST)
+            best = checkpoints.load(kept / _BEST)
         except ConfigError as error:
             self.display.note(f"damaged: {error}")
         first_error: ConfigError | None = None
-        for folder in reversed(checkpoints.by_step(self.folder / "checkpoints")):
+        for folder in [*reversed(checkpoints.by_step(kept)), kept / _BEST]:
             try:
                 saved = checkpoints.load(folder)
                 state = _State(**saved.state)
+                for log in (self.metrics, self.trajectories):
+                    log.until(state.step, state.logs.get(log.file.name))
                 if best is None or best.state["step"] < state.best_step:
                     if state.best_step != state.step:
                         wanted = f"the policy of step {state.best_step}, which is damaged or gone"
-                        raise ConfigError("checkpoint", str(self.folder / "checkpoints" / _BEST), wanted)
-                    checkpoints.save(self.folder / "checkpoints" / _BEST, saved)
+                        raise ConfigError("checkpoint", str(kept / _BEST), wanted)
+                    checkpoints.save(kept / _BEST, saved)
                 return folder, saved
             except (ConfigError, TypeError) as error:
                 first_error = first_error or ConfigError("checkpoint", str(folder), f"an intact one ({error})")
-                self.display.note(f"{folder.name} cannot be gone on with, the one before is tried: {error}")
-        assert first_error is not None, "there was a checkpoint when the run was opened"
+                self.display.note(f"{folder.name} cannot be gone on with, an earlier one is tried: {error}")
+        assert first_error is not None, "there is always one to try"
         raise first_error
 
     def _restore(self) -> None:
@@ -424,10 +447,8 @@ class Trainer:
         except (RuntimeError, KeyError, TypeError, ValueError) as error:
             reason = str(error).partition("\n")[0]
             raise ConfigError("checkpoint", str(folder), f"one of this run's configuration ({reason})") from error
-        files = [self.folder / name for name in ("metrics.jsonl", "trajectories.jsonl")]
-        for file, rows in [(file, read_rows(file)) for file in files]:
-            kept = [json.dumps(row) + "\n" for row in rows if row["step"] <= self.state.step]
-            write_text(file, "".join(kept))
+        for log in (self.metrics, self.trajectories):
+            log.write(log.until(self.state.step, self.state.logs.get(log.file.name)))
         self.display.note(f"resumed after step {self.state.step}")
 
     def _finish(self) -> dict[str, Any]:
@@ -540,6 +561,7 @@ def resume(
     _check_stack(config, engine)
     with runs.locked(folder):
         checkpoints.remove_leftovers(folder)
-        started = bool(checkpoints.by_step(folder / "checkpoints"))
+        kept = folder / "checkpoints"
+        started = bool(checkpoints.by_step(kept)) or (kept / _BEST).exists()
         Trainer(config, folder, display, stop, engine, pool).run(resume=started)
     return folder

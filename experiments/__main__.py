@@ -9,7 +9,7 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from agents.command import parse
+from agents.command import complain, parse
 from experiments.bench import BenchConfig, bench
 from experiments.chaos import ChaosConfig, chaos
 from experiments.compare import CompareConfig, compare
@@ -19,7 +19,7 @@ from experiments.sweep import SweepConfig, sweep
 from experiments.theory import TheoryConfig
 from experiments.theory import main as theory
 from experiments.trace import TraceConfig, trace
-from tool_gym.errors import ConfigError, ToolGymError
+from tool_gym.errors import ToolGymError
 
 Command = (
     Annotated[SweepConfig, tyro.conf.subcommand("sweep")]
@@ -62,8 +62,7 @@ def run(words: Sequence[str] | None = None) -> int:
     try:
         return main(words)
     except (ToolGymError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, ConfigError) else 1
+        return complain(error)
     except KeyboardInterrupt:
         return 130
 

@@ -28,7 +28,7 @@ from rich.table import Table
 
 from agents import runs
 from agents.config import Config
-from experiments.store import TIMING
+from agents.metrics import TIMING
 
 _ROOT = Path(__file__).resolve().parent.parent
 

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from experiments.statistics import mean_interval, paired_difference
 from experiments.store import ASIDE, Run, flat, read_runs
+from tool_gym.protocol import printable
 
 Numbers = npt.NDArray[np.float64]
 
@@ -55,7 +56,8 @@ def compare(config: CompareConfig, console: Console) -> None:
     runs = read_runs(config.folder)
     revisions = sorted({run.revision or "unknown" for run in runs})
     if len(revisions) > 1:
-        console.print(f"these runs are of different revisions of the code: {', '.join(revisions)}", highlight=False)
+        told = f"these runs are of different revisions of the code: {', '.join(revisions)}"
+        console.print(printable(told), markup=False, highlight=False)
     fields = [field for field in varying(runs) if field != "algo.selector"]
     settings: dict[tuple[Any, ...], list[Run]] = {}
     for run in runs:
@@ -63,7 +65,7 @@ def compare(config: CompareConfig, console: Console) -> None:
         settings.setdefault(tuple(own[field] for field in fields), []).append(run)
     for setting, members in settings.items():
         named = ", ".join(f"{f.rpartition('.')[2]} {v}" for f, v in zip(fields, setting, strict=True)) or "all runs"
-        console.print(f"\n### {named}\n", markup=False, highlight=False)
+        console.print(f"\n### {printable(named)}\n", markup=False, highlight=False)
         for line in _tables(members, config.baseline):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
 

@@ -9,13 +9,14 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from agents import checkpoint as checkpoints
 from agents.display import figure
 from agents.evaluation import Evaluator
-from agents.runs import read_config, read_reference
+from agents.runs import load_weights, read_config, read_reference
 from agents.setup import Setup
 from tool_gym.errors import ConfigError
+from tool_gym.protocol import printable
 from tool_gym.registration import resolve
 
 
@@ -48,8 +49,6 @@ def evaluate(config: EvaluateConfig, console: Console) -> dict[str, float]:
     environment with other tools than the policy's.
     """
     own = read_config(config.run)
-    place = config.run / "checkpoints"
-    saved = checkpoints.load(checkpoints.latest(place) if config.checkpoint == "last" else place / config.checkpoint)
     wanted = {
         "env.id": config.env,
         "env.answers": config.answers,
@@ -66,11 +65,12 @@ def evaluate(config: EvaluateConfig, console: Console) -> dict[str, float]:
         if setup.tokenizer.tool_names != tools:
             raise ConfigError("env", other.env.id, f"environments with the tools {', '.join(tools)}")
         policy = setup.new_policy()
-        policy.load_state_dict(saved.policy)
+        load_weights(config.run, config.checkpoint, policy)
         figures = Evaluator(setup, reference)(policy, "test")
     finally:
         setup.close()
-    table = Table(title=f"{config.run.name}, {config.checkpoint} checkpoint, {other.run.test_problems} test problems")
+    title = f"{config.run.name}, {config.checkpoint} checkpoint, {other.run.test_problems} test problems"
+    table = Table(title=Text(printable(title)))
     table.add_column("figure")
     table.add_column("value", justify="right")
     for name, value in figures.items():

@@ -45,8 +45,6 @@ ASIDE = frozenset(
 _ADDED = {"run.stack": None}
 """Fields that came later, left out where they are at their default: the runs of older stores keep their identity."""
 
-TIMING = ("step_time", "time/rollout", "time/update", "time/evaluation")
-
 
 def flat(config: Config) -> dict[str, Any]:
     """Every field of a configuration by its dotted name."""
@@ -123,7 +121,7 @@ def _run(config: Config, rows: Sequence[Mapping[str, Any]], summary: Mapping[str
 
 def read_folder(folder: Path) -> Run:
     """A finished run from its own folder. Raises ConfigError, naming it, where a file is damaged or missing."""
-    config, rows, summary = runs.read_config(folder), runs.read_metrics(folder), runs.read_summary(folder)
+    config, (rows, summary) = runs.read_config(folder), runs.read_results(folder)
     try:
         record = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         return _run(config, rows, summary, record["git"]["revision"] or "")

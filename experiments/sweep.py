@@ -82,7 +82,8 @@ def sweep(config: SweepConfig, console: Console) -> int:
     processes = config.processes or os.cpu_count() or 1
     left = sum(map(seconds, todo, [config.kept] * len(todo))) / processes
     there = f"{len(planned)} runs, {len(planned) - len(todo)} finished, in {config.kept}"
-    console.print(f"{config.preset}: {there}; about {_time(left)} left on {processes} cores", highlight=False)
+    told = f"{config.preset}: {there}; about {_time(left)} left on {processes} cores"
+    console.print(told, markup=False, highlight=False)
     if config.dry_run:
         for name, _ in todo:
             console.print(name, markup=False, highlight=False)
@@ -175,7 +176,12 @@ def _kept(config: SweepConfig, name: str, run: Config) -> bool:
         raise ConfigError("out", str(folder), "a folder for these runs: one of another configuration is there")
     if not runs.finished(folder):
         return False
-    store.put(config.kept, store.pack(store.read_folder(folder)), run)
+    try:
+        finished = store.read_folder(folder)
+    except ConfigError:
+        # Damaged: gone on with, it ends again as it did, or fails by name and stops no other.
+        return False
+    store.put(config.kept, store.pack(finished), run)
     return True
 
 

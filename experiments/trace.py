@@ -13,7 +13,7 @@ from rich.console import Console
 
 from agents.checkpoint import write_text
 from agents.config import Config
-from agents.runs import read_config, read_rows
+from agents.runs import TRAJECTORIES_FILE, read_config, read_rows
 from agents.selection import SELECTORS
 from tool_gym.errors import ConfigError
 from tool_gym.protocol import printable
@@ -58,10 +58,14 @@ def trace(config: TraceConfig, console: Console) -> None:
     Raises ConfigError where the run or its sample is not there.
     """
     own = read_config(config.run)
-    rows = _group(read_rows(config.run / "trajectories.jsonl"), config)
+    rows = _group(read_rows(config.run / TRAJECTORIES_FILE), config)
     algo = own.algo.at(rows[0]["step"], own.run.steps)
-    title = f"{config.run.name}, step {rows[0]['step']}, rule {algo.selector}: {printable(rows[0]['prompt'])}"
-    told = list(_told(rows, own))
+    try:
+        title = printable(f"{config.run.name}, step {rows[0]['step']}, rule {algo.selector}: {rows[0]['prompt']}")
+        told = list(_told(rows, own))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        wanted = f"rollouts of this version ({type(error).__name__}: {error})"
+        raise ConfigError("run", str(config.run / TRAJECTORIES_FILE), wanted) from error
     console.print(title, markup=False, highlight=False, style="bold")
     for rollout in told:
         style = "green" if rollout.kept else "dim"
@@ -80,11 +84,11 @@ def _group(rows: Sequence[dict[str, Any]], config: TraceConfig) -> list[dict[str
     step = steps[-1] if config.step is None else config.step
     if step not in steps:
         raise ConfigError("step", step, ", ".join(map(str, steps)))
-    groups = sorted({row["group"] for row in rows if row["step"] == step})
+    groups = sorted({row.get("group", 0) for row in rows if row["step"] == step})
     group = groups[0] if config.group is None else config.group
     if group not in groups:
         raise ConfigError("group", group, ", ".join(map(str, groups)))
-    return [row for row in rows if row["step"] == step and row["group"] == group]
+    return [row for row in rows if row["step"] == step and row.get("group", 0) == group]
 
 
 def _told(rows: Sequence[dict[str, Any]], config: Config) -> Iterator[Told]:
@@ -93,7 +97,7 @@ def _told(rows: Sequence[dict[str, Any]], config: Config) -> Iterator[Told]:
         luck = ", by luck" if row["lucky"] else ""
         kept = "kept" if row["selected"] else "dropped"
         headline = f"[{number}] {outcome}{luck}, quality {row['quality']:.2f}, penalty {row['penalty']:.2f}: {kept}"
-        calls = tuple(_call(index, call) for index, call in enumerate(row["calls"], start=1))
+        calls = tuple(printable(_call(index, call)) for index, call in enumerate(row["calls"], start=1))
         yield Told(headline, printable(row["text"]), calls, bool(row["selected"]), _why(number, rows, config))
 
 

@@ -20,6 +20,7 @@ from pyarrow import parquet
 from rich.console import Console
 
 from agents.config import Config
+from agents.metrics import TIMING
 from agents.runs import locked, read_config
 from agents.trainer import train
 from experiments import executors, store
@@ -55,7 +56,7 @@ SMALL = {
 
 def results(folder: Path) -> Any:
     """The table of a sweep without what depends on the clock."""
-    return parquet.read_table(folder / "store" / "results.parquet").drop_columns(list(store.TIMING))
+    return parquet.read_table(folder / "store" / "results.parquet").drop_columns(list(TIMING))
 
 
 def say() -> tuple[Console, io.StringIO]:

@@ -12,9 +12,10 @@ import pytest
 
 import train as train_command
 from agents import runs, trainer
+from agents.command import complain
 from agents.config import Config
 from tests.tiny import Silent, tiny_config
-from tool_gym.errors import TaskError
+from tool_gym.errors import ConfigError, TaskError
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -148,3 +149,13 @@ def test_the_command_trains_and_prints_plain_lines_where_it_is_piped(
     for group, fields in Config().to_dict().items():
         for name in fields:
             assert f"--{group}.{name.replace('_', '-')}" in help_text
+
+
+def test_what_an_error_quotes_reaches_the_terminal_as_one_line_of_printable_text(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert complain(TaskError("tool said \x1b[2J\x1b]0;owned\x07 and\nmore \u202e")) == 1
+    output, errors = capsys.readouterr()
+    assert output == ""
+    assert errors == "error: tool said \\x1b[2J\\x1b]0;owned\\x07 and more \\u202e\n"
+    assert complain(ConfigError("x", "a\nb", "c")) == 2

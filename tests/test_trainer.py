@@ -151,7 +151,6 @@ def test_a_run_that_is_killed_and_resumed_is_the_run_that_was_not(
     [
         ("metrics.jsonl", b"garbage\n", r"metrics\.jsonl, line 1.*JSONDecodeError"),
         ("metrics.jsonl", b'{"step": 0}\n{"reward": 1}\n', r"metrics\.jsonl, line 2.*KeyError"),
-        ("trajectories.jsonl", b"\xff\xfe\n", r"trajectories\.jsonl.*UnicodeDecodeError"),
         ("metrics.jsonl", None, r"metrics\.jsonl.*FileNotFoundError"),
         ("reference.safetensors", b"1234", r"reference\.safetensors.*an intact file"),
     ],

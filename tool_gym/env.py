@@ -21,9 +21,8 @@ from tool_gym.noise.correlated import ReferenceMode
 from tool_gym.noise.draws import checked_number
 from tool_gym.protocol import printable
 from tool_gym.registration import DEFAULT_MAX_TURNS, TaskLike, resolve_task
-from tool_gym.tasks.base import SPLITS, Problem, Task
+from tool_gym.tasks.base import SPLITS, Problem, Task, draw
 from tool_gym.tools import Tool, resolve_tools
-from tool_gym.watchdog import watched
 
 if TYPE_CHECKING:
     from tool_gym.interpreter import InterpreterPool
@@ -225,17 +224,7 @@ class EpisodeSource:
             difficulty = self._checked_difficulty(options["difficulty"])
         if difficulty is None:
             difficulty = self.task.difficulties[int(np_random.integers(len(self.task.difficulties)))]
-        name = type(self.task).__name__
-        try:
-            with watched(f"{name}.sample"):
-                problem = self.task.sample_split(np_random, difficulty, self.split)
-        except (ConfigError, TaskError):
-            raise
-        except Exception as error:
-            raise TaskError(f"{name}.sample raised {error!r} at difficulty {difficulty}") from error
-        if not isinstance(problem, Problem):
-            raise TaskError(f"{name}.sample returned {problem!r} at difficulty {difficulty}, not a Problem")
-        return problem
+        return draw(self.task, np_random, difficulty, self.split)
 
     def _checked_difficulty(self, difficulty: Any) -> int:
         whole = isinstance(difficulty, int | np.integer) and not isinstance(difficulty, bool)

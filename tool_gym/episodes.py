@@ -28,7 +28,7 @@ from tool_gym.noise import KINDS, Calls, Fault, NoiseModel, NoNoise
 from tool_gym.protocol import MIN_OUTPUT_CHARS, ParsedTurn, format_problem, format_reply, parse
 from tool_gym.tasks.base import Problem, Task
 from tool_gym.tools import Finished, Results, Tool, ToolCall, ToolRequest, ToolResult, resolve_tools
-from tool_gym.watchdog import SECONDS, Call, watched
+from tool_gym.watchdog import Call, watched
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -239,7 +239,7 @@ class Episodes:
         pool: runs the python tool's calls; None is the process's shared pool, started on first need. A pool
             that is passed in stays open.
         max_output_chars: longest output shown to the policy, 40 or more.
-        task_seconds: how long one call of the task's methods may take (:mod:`tool_gym.watchdog`).
+        task_seconds: how long one call of the task's methods may take; None: as the watchdog has it.
 
     Raises:
         ConfigError: an argument outside of its range.
@@ -254,7 +254,7 @@ class Episodes:
         max_turns: int = 5,
         pool: InterpreterPool | None = None,
         max_output_chars: int = DEFAULT_OUTPUT_CHARS,
-        task_seconds: float = SECONDS,
+        task_seconds: float | None = None,
     ) -> None:
         if not isinstance(task, Task):
             raise ConfigError("task", task, "a Task instance")
@@ -272,7 +272,7 @@ class Episodes:
         self.task_seconds = task_seconds
         self.closed = False
         self._grading, self._judging = (f"{type(task).__name__}.{name}" for name in ("grade", "reasoning_quality"))
-        self._watched = Call(self._grading, task_seconds, 0)
+        self._watched = Call(self._grading, 0.0, 0)
         self._pool = pool
         self._tools = {tool.name: tool for tool in self.tools}
         self._names = tuple(self._tools)

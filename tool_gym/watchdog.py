@@ -15,13 +15,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tool_gym.errors import TaskError
+from tool_gym.errors import TaskError, ToolGymError
 
 SECONDS = 60.0
 """How long one call of a task's method, or of a function tool, may take."""
 
 GROWTH_BYTES = 4 << 30
-"""How much resident memory the process may gain during one call."""
+"""How much resident memory the process may gain during one call, or keep of all calls of one tool together."""
 
 _GRACE = 10.0  # seconds that an interrupted call has to come back
 _LOOK = 0.5  # seconds between looks, or a quarter of the patience if that is less
@@ -34,19 +34,20 @@ class _Interrupted(BaseException):
 class Call:
     """A call under way."""
 
-    __slots__ = ("detail", "growth", "interrupted", "memory", "reason", "seconds", "since", "what")
+    __slots__ = ("detail", "growth", "interrupted", "memory", "reason", "seconds", "seen", "spent", "what")
 
     def __init__(self, what: str, seconds: float, growth: int) -> None:
         self.what, self.seconds, self.growth = what, seconds, growth
         self.detail = ""
-        self.since = time.monotonic()
+        self.seen = time.monotonic()  # when it was last looked at, or began
+        self.spent = 0.0
         self.memory = -1  # resident bytes at the first look
         self.reason = ""
         self.interrupted = 0.0
 
     def at(self, what: str, detail: str = "") -> None:
         """The next call of several in the same block begins, with as much time as the first."""
-        self.what, self.detail, self.since = what, detail, time.monotonic()
+        self.what, self.detail, self.seen, self.spent = what, detail, time.monotonic(), 0.0
 
     def __str__(self) -> str:
         return f"{self.what} ({self.detail[:200]!r})" if self.detail else self.what
@@ -81,8 +82,11 @@ class _Watch(threading.Thread):
                 os._exit(1)
             return
         entry.memory = memory if entry.memory < 0 else entry.memory
-        if now - entry.since > entry.seconds:
-            reason = f"{entry} has not returned for {now - entry.since:.1f} seconds"
+        # Between two looks only so much counts: the process may have stood still (Ctrl-Z), or had no processor.
+        entry.spent += min(now - entry.seen, 2 * _LOOK)
+        entry.seen = now
+        if entry.spent > entry.seconds:
+            reason = f"{entry} has not returned for {entry.spent:.1f} seconds"
         elif memory - entry.memory > entry.growth:
             reason = f"{entry} took up {(memory - entry.memory) / 2**30:.1f} GiB of memory and has not returned"
         else:
@@ -106,20 +110,66 @@ def _running_watch() -> _Watch:
     return _watch
 
 
+class _Kept:
+    """Resident memory that stayed after the calls of each tool: a leak too slow for any one call to show."""
+
+    def __init__(self) -> None:
+        self.first = -1
+        self.by_what: dict[str, int] = {}
+
+    def add(self, what: str, before: int, most: int) -> None:
+        """A call ended. Raises TaskError where it and those before it have kept more than ``most`` bytes.
+
+        The process as a whole must have grown as much, too: what is freed between two calls is no leak.
+        """
+        now = _resident_bytes()
+        self.first = before if self.first < 0 else self.first
+        kept = self.by_what[what] = max(0, self.by_what.get(what, 0) + now - before)
+        if min(kept, now - self.first) > most:
+            raise TaskError(f"{what} has kept {kept / 2**30:.1f} GiB of memory over its calls")
+
+
+_kept = _Kept()
+
+
 @contextmanager
-def watched(what: str, seconds: float = SECONDS, growth: int = GROWTH_BYTES) -> Iterator[Call]:
+def watched_for_leaks(what: str, seconds: float | None = None, growth: int | None = None) -> Iterator[Call]:
+    """:func:`watched`, for code whose every call should leave the memory as it was; leaks over many calls are named."""
+    before = _resident_bytes()
+    with watched(what, seconds, growth) as call:
+        yield call
+    _kept.add(what, before, GROWTH_BYTES if growth is None else growth)
+
+
+@contextmanager
+def trusted(what: str, detail: str = "", seconds: float | None = None) -> Iterator[Call]:
+    """:func:`watched`; what the block raises, but for the library's own errors, becomes a TaskError that names it."""
+    with watched(what, seconds) as call:
+        call.at(what, detail)
+        try:
+            yield call
+        except ToolGymError:
+            raise
+        except Exception as error:
+            at = f" ({call.detail[:200]!r})" if call.detail else ""
+            raise TaskError(f"{call.what} raised {error!r}{at}") from error
+
+
+@contextmanager
+def watched(what: str, seconds: float | None = None, growth: int | None = None) -> Iterator[Call]:
     """Run trusted code that should come back soon.
 
     Args:
         what: whose and which call it is, as the error says it: ``Arithmetic.grade``.
-        seconds: how long it may take.
-        growth: bytes of resident memory that the process may gain meanwhile.
+        seconds: how long it may take; None: ``SECONDS``.
+        growth: bytes of resident memory that the process may gain meanwhile; None: ``GROWTH_BYTES``.
 
     The block gets the call, to say with ``at`` that the next of many begins: cheaper than a block for each.
 
     Raises TaskError, with ``what`` and why, where it does not come back.
     """
     watch = _running_watch()
+    seconds, growth = SECONDS if seconds is None else seconds, GROWTH_BYTES if growth is None else growth
     thread, entry = threading.get_ident(), Call(what, seconds, growth)
     outer = watch.entries.get(thread)
     watch.entries[thread] = entry

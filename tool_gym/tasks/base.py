@@ -10,11 +10,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tool_gym import watchdog
 from tool_gym.errors import ConfigError, TaskError
 from tool_gym.tools.base import ToolCall, ToolResult
+from tool_gym.watchdog import trusted
 
 # Of every ten hash buckets eight are for training, one for validation, one for test.
 SPLITS: Mapping[str, range] = {"train": range(0, 8), "validation": range(8, 9), "test": range(9, 10)}
+_MANY = 1000  # problems that may take as long together as one call
 _MAX_REJECTIONS = 100_000
 
 History = Sequence[tuple[ToolCall, ToolResult]]
@@ -98,3 +101,30 @@ class Task(ABC):
         Raises as ``sample_split`` does.
         """
         return [self.sample_split(rng, int(difficulty), split) for difficulty in difficulties]
+
+
+def draw(task: Task, rng: np.random.Generator, difficulty: int, split: str) -> Problem:
+    """``task.sample_split``, watched. Raises TaskError, naming the task, for whatever it raises or returns wrongly."""
+    name = f"{type(task).__name__}.sample"
+    with trusted(name, f"difficulty {difficulty}"):
+        return _checked(name, task.sample_split(rng, difficulty, split))
+
+
+def draw_many(task: Task, rng: np.random.Generator, difficulties: Sequence[int], split: str) -> list[Problem]:
+    """``task.sample_many``, watched. Raises TaskError as :func:`draw` does, and for another number of problems."""
+    if type(task).sample_many is Task.sample_many:
+        return [draw(task, rng, int(difficulty), split) for difficulty in difficulties]
+    name = f"{type(task).__name__}.sample_many"
+    # One call for all of them, which may take as long as a good number of calls.
+    seconds = watchdog.SECONDS * (1.0 + len(difficulties) / _MANY)
+    with trusted(name, f"{len(difficulties)} problems", seconds):
+        drawn = [_checked(name, problem) for problem in task.sample_many(rng, difficulties, split)]
+    if len(drawn) != len(difficulties):
+        raise TaskError(f"{name} returned {len(drawn)} problems for {len(difficulties)} difficulties")
+    return drawn
+
+
+def _checked(name: str, problem: Any) -> Problem:
+    if not isinstance(problem, Problem):
+        raise TaskError(f"{name} returned {problem!r}, not a Problem")
+    return problem

@@ -14,9 +14,9 @@ from tool_gym import rng as keyed
 from tool_gym.episodes import EpisodeRecord, Episodes, EpisodeSpec, Transition
 from tool_gym.errors import ConfigError, InfrastructureError, TaskError
 from tool_gym.noise import NoNoise
-from tool_gym.tasks.base import Problem, Task
+from tool_gym.tasks.base import Problem, Task, draw_many
 from tool_gym.tools import Tool
-from tool_gym.watchdog import watched
+from tool_gym.watchdog import trusted
 
 if TYPE_CHECKING:
     from tool_gym.interpreter import InterpreterPool
@@ -95,10 +95,12 @@ def play_demonstrations(
     for start in range(0, len(problems), _BATCH):
         batch = slice(start, start + _BATCH)
         scripts = []
-        with watched(f"{type(episodes.task).__name__}.demonstrate") as call:
+        with trusted(f"{type(episodes.task).__name__}.demonstrate") as call:
             for problem, style, key in zip(problems[batch], styles[batch], script_keys[batch].tolist(), strict=True):
                 call.at(call.what, problem.prompt)
                 turns = episodes.task.demonstrate(problem, keyed.generator(key), style)
+                if not isinstance(turns, list | tuple) or not all(isinstance(turn, str) for turn in turns):
+                    raise TaskError(f"{call} returned {turns!r} for style {style!r}, not a list of turns")
                 scripts.append(_Script(problem, style, turns))
         played += _play(episodes, scripts, noise_keys[batch].tolist())
     return played
@@ -204,8 +206,8 @@ def _reference_batches(
         key = keyed.key(seed, "reference", number)
         positions = np.arange(_BATCH)
         choices = (keyed.uniform(keyed.fold(key, _DIFFICULTIES), positions) * len(levels)).astype(np.int64)
-        problems = task.sample_many(
-            keyed.generator(keyed.fold(key, _PROBLEMS)), [levels[choice] for choice in choices.tolist()], "train"
+        problems = draw_many(
+            task, keyed.generator(keyed.fold(key, _PROBLEMS)), [levels[choice] for choice in choices.tolist()], "train"
         )
         styles = sample_styles(task.mixture, keyed.uniform(keyed.fold(key, _STYLES), positions))
         yield play_demonstrations(episodes, problems, styles, keyed.fold(keyed.fold(key, _PLAY), positions))

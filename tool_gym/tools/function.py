@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, overload
 from tool_gym.errors import ConfigError, TaskError, ToolError
 from tool_gym.tools.base import ToolResult
 from tool_gym.tools.tool import Finished, Results, Tool, ToolRequest
-from tool_gym.watchdog import watched
+from tool_gym.watchdog import watched_for_leaks
 
 if TYPE_CHECKING:
     from tool_gym.interpreter import InterpreterPool
@@ -81,7 +81,7 @@ class FunctionTool(Tool):
 
     def submit(self, requests: Sequence[ToolRequest], pool: Callable[[], InterpreterPool]) -> Results:
         results = []
-        with watched(f"tool {self.name!r}") as call:
+        with watched_for_leaks(f"tool {self.name!r}") as call:
             for request in requests:
                 call.at(call.what, request.body)
                 results.append(self._run(request))
