@@ -118,8 +118,8 @@ def test_a_run_whose_checkpoints_are_all_corrupt_is_refused_and_nothing_is_overw
 ) -> None:
     config = tiny_config(tiny_cold_starts(tmp_path), **{"run.steps": 2})
     folder = trainer.train(config, Silent())
-    for step in (0, 2):
-        file = folder / "checkpoints" / f"step_{step:06d}" / "policy.safetensors"
+    for name in ("best", "step_000000", "step_000002"):
+        file = folder / "checkpoints" / name / "policy.safetensors"
         content = bytearray(file.read_bytes())
         content[-3] ^= 1
         file.write_bytes(bytes(content))

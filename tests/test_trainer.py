@@ -183,7 +183,7 @@ def test_a_run_whose_sizes_were_edited_is_refused_and_what_a_kill_left_behind_is
     record = json.loads((folder / "config.json").read_text())
     record["config"]["policy"]["width"] = 64
     (folder / "config.json").write_text(json.dumps(record))
-    with pytest.raises(ConfigError, match="one of this run's configuration") as caught:
+    with pytest.raises(ConfigError, match="changed after it was written") as caught:
         trainer.resume(folder, Silent())
     assert "\n" not in str(caught.value)
 
