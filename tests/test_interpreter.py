@@ -561,6 +561,53 @@ print('a\tb'.expandtabs(4), ' x '.strip(), 'ab'.center(6, '*'), list(map(str.upp
 ### template
 from string import Template, ascii_lowercase
 print(Template('$a ${b} $$').substitute(a=1, b=2), ascii_lowercase[:3])
+### delegation through many generators
+def g(n):
+    try:
+        if n:
+            return 1 + (yield from g(n - 1))
+        got = []
+        while True:
+            try:
+                x = yield len(got)
+            except ValueError as error:
+                x = str(error)
+            if x is None:
+                return 0
+            got.append(x)
+    finally:
+        last[0] += 1
+last = [0]
+it = g(100)
+print(next(it), it.send(1), it.throw(ValueError('q')), it.send(2), last)
+try:
+    next(it)
+except StopIteration as end:
+    print(end.value, last)
+it = g(60)
+next(it)
+it.close()
+try:
+    next(it)
+except StopIteration as end:
+    print(end.value, last)
+it = g(60)
+next(it)
+try:
+    it.throw(KeyError('k'))
+except KeyError as error:
+    print(error, last)
+### handlers of several kinds
+class Odd(Exception):
+    pass
+for kinds in (ValueError, (KeyError, Odd), (Odd,) * 20, ()):
+    try:
+        try:
+            raise Odd('x')
+        except kinds as error:
+            print('inner', error)
+    except Odd as error:
+        print('outer', error)
 ### ternary
 x = 5
 print('big' if x > 3 else 'small', not x, x and 1, 0 or 'x')
@@ -1055,6 +1102,14 @@ def test_any_reply_is_sound_or_refused(payload: bytes) -> None:
         assert len(record[3]) <= 10
 
 
+_BROAD = """parts = []
+for i in range(1000):
+    class B:
+        pass
+    parts.append(B)
+class C(*parts):
+    pass
+"""
 # Each once ran its million steps for longer than the wall clock allows: a cost that was not charged.
 COSTLY = {
     "set looked up": ("S = set(range(200000))", "S in {1}"),
@@ -1075,6 +1130,38 @@ COSTLY = {
     "text in an error": ("s = 'a' * 1000000", "random.randrange(s)"),
     "tee": ("s = 'a' * 3000000", "itertools.tee('a*b', s)"),
     "nested kinds": ("x = int\nfor i in range(60):\n    x = (x, x)", "isinstance('a', x)"),
+    "long body": ("x = 7", "; ".join(["x + x"] * 2000)),
+    "long comprehension": ("x = 7", f"[({', '.join(['x * x'] * 2000)}) for _ in range(1000)]"),
+    "long function": (f"x = 7\ndef f():\n    {'; '.join(['x is x'] * 2000)}", "f()"),
+    "long lambda": (f"x = 7\nf = lambda: ({', '.join(['-x'] * 2000)})", "f()"),
+    "attributes": ("class A:\n    pass\na = A()\na.b = 1", "; ".join(["a.b"] * 2000)),
+    "short difference": ("B = 1 << 250000", "B - B"),
+    "short sum": ("B = 1 << 250000\nC = -B", "B += C; B -= C"),
+    "many kinds handled": (
+        "kinds = (ValueError,) * 1000000",
+        "try: 1 / 0\n        except kinds: pass",
+    ),
+    "error of an error": (
+        "last = ValueError()",
+        "try:\n            try: raise last\n            except ValueError: raise ValueError(1)\n"
+        "        except ValueError as error: last = error",
+    ),
+    "text of a broad class": (f"{_BROAD}x = C()", "str(x)"),
+    "key of a broad class": (f"{_BROAD}x = C()\nd = {{x: 1}}", "d[x]"),
+    "attribute of a broad class": (f"{_BROAD}parts[-1].last = 1", "C.last"),
+    "deep delegation": (
+        "def g(n):\n    if n:\n        yield from g(n - 1)\n    while True:\n        yield n\nit = g(900)",
+        "next(it)",
+    ),
+    "delegation from within": (
+        "def leaf():\n    while True:\n        yield 1\ndef g(inner):\n    yield from inner\n"
+        "it = leaf()\nfor i in range(900):\n    next(it)\n    it = g(it)",
+        "next(it)",
+    ),
+    "item deleted": ("L = [1] * 1000000", "del L[0]; L.append(1)"),
+    "item of a deque deleted": ("D = collections.deque([1] * 1000000)", "del D[500000]; D[500000] = 1; D.append(1)"),
+    "many names": ("names = {str(i): i for i in range(100000)}", "dict(**names)"),
+    "digits of a number": ("n = 10**300", "f'{n:,}'"),
 }
 
 
@@ -1086,6 +1173,33 @@ def test_what_costs_time_costs_steps_so_that_no_call_needs_the_external_kill(nam
     assert (result.status, result.kind in ("steps", "memory")) == ("limit", True)
     assert pool.stats.kills == before
     assert pool.run(start).ok
+
+
+@pytest.mark.parametrize(
+    ("short", "long"),
+    [
+        ("for i in range(100):\n    {}", ";".join(["x"] * 400)),
+        ("i = 0\nwhile (i := i + 1) < 100 and {}:\n    pass", f"({','.join(['x'] * 400)})"),
+        ("def f():\n    {}\nfor i in range(100):\n    f()", ";".join(["x"] * 400)),
+        ("f = lambda: ({})\nfor i in range(100):\n    f()", ",".join(["x"] * 400)),
+        ("[({}) for i in range(100)]", ",".join(["x"] * 400)),
+        ("{{i: ({}) for i in range(100)}}", ",".join(["x"] * 400)),
+        ("list(({}) for i in range(100))", ",".join(["x"] * 400)),
+        ("[i for i in range(100) if ({})]", ",".join(["x"] * 400)),
+        ("[j for i in range(100) for j in ({})[:0]]", ",".join(["x"] * 400)),
+        ("[j for i in [({})] for j in range(100)]", ",".join(["x"] * 400)),
+    ],
+)
+def test_a_turn_costs_steps_by_what_stands_in_it(pool: InterpreterPool, short: str, long: str) -> None:
+    least = pool.run("x = 1\n" + short.format("x,")).steps
+    steps = pool.run("x = 1\n" + short.format(long)).steps
+    once = "for i in [(" in short  # that of the first iterable is evaluated once
+    assert least + (0 if once else 100 * 400 // 16) <= steps <= least + (99 if once else 100 * 2 * 400 // 16 + 100)
+
+
+def test_what_has_little_in_it_costs_a_step_a_turn(pool: InterpreterPool) -> None:
+    steps = [pool.run(f"x = 1\nfor i in range({turns}):\n    x += i % 3").steps for turns in (100, 1100)]
+    assert steps[1] - steps[0] == 1000
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the processor clock of another process")

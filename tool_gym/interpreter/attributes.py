@@ -35,6 +35,7 @@ from .values import (
     VIEWS,
     GuestMeta,
     braces,
+    charged_kinds,
     check_key,
     class_name,
     guest_function,
@@ -778,9 +779,7 @@ def _unless_withheld(found: Any, name: str) -> Any:
 
 def _instance_attribute(value: Any, name: str) -> Any:
     """An attribute of an instance of a program's class: one that the program made, or an allowed one of its base."""
-    kinds = type(value).__mro__
-    METER.charge(len(kinds) >> 2)
-    for kind in kinds:
+    for kind in charged_kinds(type(value)):
         if type(kind) is GuestMeta and name in kind.__dict__:
             return _unless_withheld(getattr(value, name), name)
     if type(value).__dictoffset__:
@@ -797,7 +796,7 @@ def _instance_attribute(value: Any, name: str) -> Any:
 
 def _class_attribute(value: Any, name: str) -> Any:
     """An attribute of a program's class itself."""
-    for kind in value.__mro__:
+    for kind in charged_kinds(value):
         if type(kind) is GuestMeta and name in kind.__dict__:
             return _unless_withheld(getattr(value, name), name)
     if hasattr(type, name):
@@ -811,7 +810,7 @@ def _super_attribute(value: Any, name: str) -> Any:
         return getattr(value, name)
     instance = object.__getattribute__(value, "__self__")
     start = object.__getattribute__(value, "__thisclass__")
-    kinds = (instance if type(instance) is GuestMeta else type(instance)).__mro__
+    kinds = charged_kinds(instance if type(instance) is GuestMeta else type(instance))
     for kind in kinds[kinds.index(start) + 1 :]:
         if type(kind) is GuestMeta and name in kind.__dict__:
             return getattr(value, name)
