@@ -11,6 +11,7 @@ import fractions
 import inspect
 import itertools
 import operator
+import re
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -435,6 +436,8 @@ def _set_operation(operation: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
     cost = 0
     if type(a) in VIEWS or type(b) in VIEWS:
         a, b = _as_keys(a), _as_keys(b)
+        weigh(a if type(a) in CONTAINERS else None)  # pairs are compared, values and all
+        weigh(b if type(b) in CONTAINERS else None)
     for value in (a, b):
         if type(value) in CONTAINERS:
             cost += len(value)
@@ -555,6 +558,8 @@ def _weigh_pair(a: Any, b: Any) -> None:
         weigh(a if len(a) <= len(b) else b)
         if kind not in SEQUENCES:
             METER.charge_merge(len(a), len(b))
+    elif kind is slice and other is slice:
+        weigh(a)
 
 
 def comparison(native: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -623,7 +628,7 @@ def operand(value: Any) -> Any:
             METER.charge(value.bit_length() >> 11)
     elif kind is str or kind is bytes:
         METER.charge(len(value) >> CHARS_PER_STEP_SHIFT)
-    elif kind in CONTAINERS:
+    elif kind in CONTAINERS or kind is slice:
         weigh(value)
     elif kind is range:
         METER.charge(len(value) >> ITEMS_PER_STEP_SHIFT)
@@ -638,7 +643,7 @@ def charge_search(needle: Any, items: Any) -> None:
     kind = type(needle)
     if kind is str or kind is bytes:
         METER.charge(len(items) * (len(needle) >> CHARS_PER_STEP_SHIFT))
-    elif kind in CONTAINERS:
+    elif kind in CONTAINERS or kind is slice:
         before = METER.left
         weigh(needle)
         METER.charge((before - METER.left) * (len(items) >> 2))
@@ -663,7 +668,7 @@ def contains(needle: Any, items: Any) -> bool:
     elif kind in VIEWS:
         METER.charge(len(items) >> ITEMS_PER_STEP_SHIFT)
         check_key(needle)
-        if type(needle) in CONTAINERS:
+        if type(needle) in CONTAINERS or type(needle) is slice:
             charge_search(needle, items)
     elif kind in _REMAINING:
         items = take_all(items)
@@ -1076,7 +1081,8 @@ def make_class(name: str, bases: tuple[Any, ...], namespace: dict[str, Any], **k
         key: member for key, member in namespace.items() if key not in _COMPILER_NAMES and not key.startswith("_tmp")
     }
     for key in members:
-        if key.startswith("_") and key != "_" and key not in _CLASS_NAMES and key not in SPECIAL_METHODS:
+        known = key == "_" or key in _CLASS_NAMES or key in SPECIAL_METHODS or private(key)
+        if key.startswith("_") and not known:
             METER.refuse(f'"{key}" in a class')
         if type(members[key]) is types.FunctionType and members[key].__code__ in UNBOUND:
             members[key] = staticmethod(members[key])
@@ -1100,6 +1106,17 @@ SPECIAL_METHODS: frozenset[str] = frozenset(
     ).split()
 )
 """Special methods that a class may define: those that Python calls within an operation that is counted."""
+
+_PRIVATE = re.compile(r"_(?!tmp[0-9])[A-Za-z0-9](?:\w*[^\W_])?", re.ASCII)
+
+
+def private(name: str) -> bool:
+    """Whether programs may call something of their own so, though it starts with an underscore.
+
+    Hooks end in one, and temporary names start with ``_tmp``; what is private to others is never read or written.
+    """
+    return _PRIVATE.fullmatch(name) is not None and name not in READABLE_NAMES
+
 
 READABLE_NAMES: frozenset[str] = frozenset({"__members__", "__name__", "_asdict", "_fields", "_make", "_replace"})
 """Names with a leading underscore that programs may read: of classes, functions, named tuples and enumerations."""

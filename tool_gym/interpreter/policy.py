@@ -30,7 +30,7 @@ from .bounds import (
     literal_bits,
     native_iterable,
 )
-from .guards import READABLE_NAMES, SPECIAL_METHODS
+from .guards import READABLE_NAMES, SPECIAL_METHODS, private
 from .meter import METER, PROGRAM
 from .scope import CONSTRUCTORS, WITHHELD_NAMES
 
@@ -314,7 +314,7 @@ class GuestPolicy(RestrictingNodeTransformer):
         if name is None:
             return
         if name.startswith("_") and name != "_":
-            if allow_magic_methods and name in SPECIAL_METHODS and node.col_offset != 0:
+            if private(name) or (allow_magic_methods and name in SPECIAL_METHODS and node.col_offset != 0):
                 return
             self.error(node, f'the name "{name[:60]}" starts with "_", which is reserved')
         elif name.endswith("__roles__"):
@@ -393,14 +393,19 @@ class GuestPolicy(RestrictingNodeTransformer):
 
     def _check_attribute(self, node: ast.Attribute) -> None:
         name = node.attr
-        if name.startswith("_") and name != "_" and not self._may_read(node):
+        if name.startswith("_") and name != "_" and not private(name) and not self._may_read(node):
             self.error(node, f'the attribute "{name[:60]}" starts with "_"')
         elif name.endswith("__roles__") or name in INSPECT_ATTRIBUTES:
             self.error(node, f'the attribute "{name[:60]}" is reserved')
 
     def visit_Attribute(self, node: ast.Attribute) -> Any:
         name = node.attr
-        value = self.visit(node.value)
+        holder = node.value
+        if name == "__name__" and type(holder) is ast.Attribute and holder.attr == "__class__":
+            # The one use of __class__ that everyday code has.
+            value: Any = self._call("_class_", [self.visit(holder.value)], holder)
+        else:
+            value = self.visit(holder)
         self._check_attribute(node)
         if type(node.ctx) is ast.Load:
             self._apart -= _NODES_OF_ATTRIBUTE
@@ -888,6 +893,8 @@ class GuestPolicy(RestrictingNodeTransformer):
             self.error(node, "lazy imports")
         for part in (*alias.name.split("."), name):
             self.check_name(node, part)
+            if private(part):
+                self.error(node, f'the name "{part[:60]}" starts with "_"')
         self._stored.add(name)
 
 

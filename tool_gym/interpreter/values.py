@@ -126,6 +126,9 @@ def weigh(value: object) -> None:
             elif kind in CONTAINERS:
                 METER.charge(1 + len(item))  # type: ignore[arg-type]
                 deeper.extend(item)  # type: ignore[arg-type]
+            elif kind is slice:
+                METER.charge(4)
+                deeper.extend(slice_parts(item))
             elif kind is str or kind is bytes:
                 METER.charge(len(item) >> CHARS_PER_STEP_SHIFT)  # type: ignore[arg-type]
             elif kind is int:
@@ -135,6 +138,11 @@ def weigh(value: object) -> None:
                 # Compared by cross-multiplication.
                 METER.charge(1 + (_fraction_words(item) ** 2 >> 9))  # type: ignore[arg-type]
         level = deeper
+
+
+def slice_parts(value: Any) -> tuple[Any, Any, Any]:
+    """What a slice is compared and hashed by."""
+    return value.start, value.stop, value.step
 
 
 def _fraction_words(value: fractions.Fraction) -> int:
@@ -158,6 +166,8 @@ def to_hash(value: Any) -> int:
         return hash(tuple(map(to_hash, tuple.__iter__(value))))
     if kind is frozenset:
         return hash(tuple(sorted(to_hash(item) for item in value)))
+    if kind is slice and sys.version_info >= (3, 12):
+        return hash(tuple(map(to_hash, slice_parts(value))))
     if type(kind) is GuestMeta and special(value, "__hash__") is not None:
         return hash(value)
     if kind in MAPPINGS or kind in (list, set) or getattr(kind, "__hash__", None) is None:
@@ -201,6 +211,9 @@ def _walk_key(key: object) -> bool:
             if kind is tuple or kind is frozenset:
                 METER.charge(1 + len(item))  # type: ignore[arg-type]
                 deeper.extend(item)  # type: ignore[arg-type]
+            elif kind is slice:
+                METER.charge(4)
+                deeper.extend(slice_parts(item))
             elif kind is int:
                 collides = collides or not -HASH_MODULUS < item < HASH_MODULUS  # type: ignore[operator]
             elif kind is fractions.Fraction:
@@ -240,6 +253,8 @@ def _token(key: Any) -> str:
         return f"({','.join(map(_token, key))})"
     if kind is frozenset:
         return f"{{{','.join(sorted(map(_token, key)))}}}"
+    if kind is slice:
+        return f"[{':'.join(map(_token, slice_parts(key)))}]"
     if kind is str or kind is bytes:
         return str(hash(key))
     if type(kind) is GuestMeta and special(key, "__hash__") is not None and special(key, "__eq__") is not None:
