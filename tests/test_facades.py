@@ -1015,7 +1015,7 @@ HOSTILE: dict[str, tuple[str, str]] = {
         "error IndexError",
     ),
     "signature of a record": (
-        "from collections import namedtuple\nprint('REACHED', namedtuple('A', 'x')._signature)",
+        "from collections import namedtuple\nprint('REACHED', namedtuple('A', 'x')._signature_)",
         "refused",
     ),
     "change of a façade's record": ("import functools\ntype(functools.cache(print).cache_info()).hits = 5", "refused"),

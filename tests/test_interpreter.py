@@ -105,6 +105,47 @@ def test_refusal_names_the_construct_and_the_line(pool: InterpreterPool) -> None
     assert "__class__" in result.message
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import random\nprint('REACHED', random._os)",
+        "import math as _m\nprint('REACHED')",
+        "from math import pi as _pi\nprint('REACHED')",
+        "print('REACHED', [].__class__)",
+        "print('REACHED', [].__class__.__base__.__name__)",
+        "print('REACHED', (lambda: 0)._x)",
+        "f = lambda: 0\nf._x = 1\nprint('REACHED')",
+        "P = collections.namedtuple('P', 'a')\nP._fields = 5\nprint('REACHED')",
+        "class Q(collections.namedtuple('P', 'a')):\n    _fields = 5\nprint('REACHED')",
+        "P = collections.namedtuple('P', 'a', defaults=[1])\nprint('REACHED', P._defaults_)",
+        "from enum import Enum\nclass C(Enum):\n    A = 1\nC.A._value_ = 7\nprint('REACHED')",
+        "print('REACHED', decimal.Decimal(1)._value)",
+        "f = functools.lru_cache(len)\nprint('REACHED', f._function)",
+        "f = functools.partial(len)\nprint('REACHED', getattr(f, '_function'))",
+        "_tmp1 = 5\nprint('REACHED')",
+        "class A:\n    _tmp0 = 1\nprint('REACHED')",
+        "class A:\n    _getattr_ = 1\nprint('REACHED')",
+        "class A: pass\na = A()\nsetattr(a, '_tmp1', 1)\nprint('REACHED')",
+        "super = lambda: [].append\nprint('REACHED', super()._x)",
+        "class A:\n    __x = 1\nprint('REACHED')",
+        "print('REACHED', operator.attrgetter('_os')(random))",
+        "print('REACHED', operator.methodcaller('_randbelow', 5)(random.Random(1)))",
+    ],
+)
+def test_what_is_private_to_others_is_out_of_reach(pool: InterpreterPool, code: str) -> None:
+    result = pool.run(code)
+    assert (result.status, "REACHED" in result.output) == ("refused", False)
+
+
+def test_internals_of_what_a_program_derives_from_are_not_its_own(pool: InterpreterPool) -> None:
+    code = (
+        "from enum import Enum\nclass C(Enum):\n    A = 1\nC.A._name = C.A._value = 7\n"
+        "print(C.A, C.A.value, C.A._name)\n"
+        "P = collections.namedtuple('P', 'a')\ntry: P._signature\nexcept AttributeError: print('none')"
+    )
+    assert out(pool, code) == "C.A 1 7\nnone\n"
+
+
 def test_refusal_at_run_time_cannot_be_caught(pool: InterpreterPool) -> None:
     result = pool.run("try:\n    getattr(1, '__cl' + 'ass__')\nexcept BaseException:\n    print('went on')")
     assert (result.status, result.output) == ("refused", "")
@@ -561,6 +602,140 @@ print('a\tb'.expandtabs(4), ' x '.strip(), 'ab'.center(6, '*'), list(map(str.upp
 ### template
 from string import Template, ascii_lowercase
 print(Template('$a ${b} $$').substitute(a=1, b=2), ascii_lowercase[:3])
+### private members
+class Stack:
+    _count = 0
+    def __init__(self):
+        self._items = []
+        Stack._count += 1
+    def _grow(self, x): self._items.append(x)
+    def push(self, x):
+        self._grow(x)
+        return self
+    @property
+    def _top(self): return self._items[-1]
+    @classmethod
+    def _made(cls): return cls._count
+    def __repr__(self): return f'{self.__class__.__name__}({self._items!r})'
+s = Stack().push(1).push(2)
+print(s, s._top, Stack._made(), getattr(s, '_items'), hasattr(s, '_nope'), s._items)
+setattr(s, '_x', 5); print(s._x)
+del s._x
+try: s._x
+except AttributeError as e: print(e)
+try: Stack._zz
+except AttributeError as e: print(e)
+s._items[0] += 5
+s._n = 1; s._n += 2
+print(s._items, s._n)
+class Sub(Stack):
+    def _grow(self, x): super()._grow(x * 2)
+print(Sub().push(4), Sub._count, Sub.__name__)
+### private names
+_x = 3
+def _helper(_n, *_a, _k=1, **_kw): return _n + _k
+for _i in range(3): pass
+print(_x, _helper(2, _k=5), _i, [_j for _j in range(2)], (_w := 4), (lambda _q: _q)(1))
+def f():
+    global _x
+    _x = 9
+f(); print(_x)
+try: 1/0
+except ZeroDivisionError as _e: print(_e)
+class _Node: pass
+print(_Node.__name__, _Node().__class__.__name__, (5).__class__.__name__, [].__class__.__name__)
+_, y = 1, 2
+print(_, y)
+_private_long_name = 1; _1 = 2; _a_b = 3
+print(_private_long_name, _1, _a_b)
+def counter():
+    _n = 0
+    def inc():
+        nonlocal _n
+        _n += 1
+        return _n
+    return inc
+c = counter(); c(); print(c())
+### private fields
+from dataclasses import dataclass, field
+@dataclass
+class P:
+    _x: int = 0
+    y: int = 1
+print(P(_x=5), P(1)._x)
+### private in a named tuple
+from collections import namedtuple
+P = namedtuple('P', 'x y')
+class Q(P):
+    def _len(self): return self.x + self.y
+print(Q(1,2)._len(), Q(1,2)._replace(x=5)._asdict(), Q._fields)
+### private behind a property
+class A:
+    def __init__(self): self._v = 0
+    @property
+    def v(self): return self._v
+    @v.setter
+    def v(self, x): self._v = x
+    @staticmethod
+    def _s(): return 1
+    @classmethod
+    def _c(cls): return cls.__name__
+a = A(); a.v = 5; print(a.v, a._s(), A._c(), isinstance(A, type))
+### bytes
+print(b'a b'.split(), b'x'.join([b'a', b'b']), b'abc'.replace(b'b', b'c'), b'ab'.title(), b'ab'.center(5, b'*'), b'7'.zfill(3), b' a '.lstrip(), b'a-b'.partition(b'-'), b'a,b'.rsplit(b','), b'AB'.swapcase(), b'xa'.removeprefix(b'x'))
+try: b'x'.join(['a'])
+except TypeError as e: print(e)
+try: b'x'.replace('a', 'b')
+except TypeError as e: print(e)
+try: b'x'.split('a')
+except TypeError as e: print(e)
+### delegation through many generators
+def g(n):
+    try:
+        if n:
+            return 1 + (yield from g(n - 1))
+        got = []
+        while True:
+            try:
+                x = yield len(got)
+            except ValueError as error:
+                x = str(error)
+            if x is None:
+                return 0
+            got.append(x)
+    finally:
+        last[0] += 1
+last = [0]
+it = g(100)
+print(next(it), it.send(1), it.throw(ValueError('q')), it.send(2), last)
+try:
+    next(it)
+except StopIteration as end:
+    print(end.value, last)
+it = g(60)
+next(it)
+it.close()
+try:
+    next(it)
+except StopIteration as end:
+    print(end.value, last)
+it = g(60)
+next(it)
+try:
+    it.throw(KeyError('k'))
+except KeyError as error:
+    print(error, last)
+### handlers of several kinds
+class Odd(Exception):
+    pass
+for kinds in (ValueError, (KeyError, Odd), (Odd,) * 20, ()):
+    try:
+        try:
+            raise Odd('x')
+        except kinds as error:
+            print('inner', error)
+    except Odd as error:
+        print('outer', error)
 ### ternary
 x = 5
 print('big' if x > 3 else 'small', not x, x and 1, 0 or 'x')
@@ -1055,6 +1230,14 @@ def test_any_reply_is_sound_or_refused(payload: bytes) -> None:
         assert len(record[3]) <= 10
 
 
+_BROAD = """parts = []
+for i in range(1000):
+    class B:
+        pass
+    parts.append(B)
+class C(*parts):
+    pass
+"""
 # Each once ran its million steps for longer than the wall clock allows: a cost that was not charged.
 COSTLY = {
     "set looked up": ("S = set(range(200000))", "S in {1}"),
@@ -1075,6 +1258,47 @@ COSTLY = {
     "text in an error": ("s = 'a' * 1000000", "random.randrange(s)"),
     "tee": ("s = 'a' * 3000000", "itertools.tee('a*b', s)"),
     "nested kinds": ("x = int\nfor i in range(60):\n    x = (x, x)", "isinstance('a', x)"),
+    "long body": ("x = 7", "; ".join(["x + x"] * 2000)),
+    "long comprehension": ("x = 7", f"[({', '.join(['x * x'] * 2000)}) for _ in range(1000)]"),
+    "long function": (f"x = 7\ndef f():\n    {'; '.join(['x is x'] * 2000)}", "f()"),
+    "long lambda": (f"x = 7\nf = lambda: ({', '.join(['-x'] * 2000)})", "f()"),
+    "attributes": ("class A:\n    pass\na = A()\na.b = 1", "; ".join(["a.b"] * 2000)),
+    "short difference": ("B = 1 << 250000", "B - B"),
+    "short sum": ("B = 1 << 250000\nC = -B", "B += C; B -= C"),
+    "many kinds handled": (
+        "kinds = (ValueError,) * 1000000",
+        "try: 1 / 0\n        except kinds: pass",
+    ),
+    "error of an error": (
+        "last = ValueError()",
+        "try:\n            try: raise last\n            except ValueError: raise ValueError(1)\n"
+        "        except ValueError as error: last = error",
+    ),
+    "text of a broad class": (f"{_BROAD}x = C()", "str(x)"),
+    "key of a broad class": (f"{_BROAD}x = C()\nd = {{x: 1}}", "d[x]"),
+    "attribute of a broad class": (f"{_BROAD}parts[-1].last = 1", "C.last"),
+    "deep delegation": (
+        "def g(n):\n    if n:\n        yield from g(n - 1)\n    while True:\n        yield n\nit = g(900)",
+        "next(it)",
+    ),
+    "delegation from within": (
+        "def leaf():\n    while True:\n        yield 1\ndef g(inner):\n    yield from inner\n"
+        "it = leaf()\nfor i in range(900):\n    next(it)\n    it = g(it)",
+        "next(it)",
+    ),
+    "item deleted": ("L = [1] * 1000000", "del L[0]; L.append(1)"),
+    "item of a deque deleted": ("D = collections.deque([1] * 1000000)", "del D[500000]; D[500000] = 1; D.append(1)"),
+    "many names": ("names = {str(i): i for i in range(100000)}", "dict(**names)"),
+    "values of views": (
+        "x = y = 0\nfor i in range(70):\n    x, y = [x, x], [y, y]",
+        "{1: x}.items() & {1: y}.items()",
+    ),
+    "slices of slices": (
+        "x = y = 0\nfor i in range(70):\n    x, y = slice(x, x, x), slice(y, y, y)",
+        "x == y; [x].index(y); {x: 1}",
+    ),
+    "methods of classes": ("x = 1", "classmethod(x)"),
+    "digits of a number": ("n = 10**300", "f'{n:,}'"),
 }
 
 
@@ -1086,6 +1310,33 @@ def test_what_costs_time_costs_steps_so_that_no_call_needs_the_external_kill(nam
     assert (result.status, result.kind in ("steps", "memory")) == ("limit", True)
     assert pool.stats.kills == before
     assert pool.run(start).ok
+
+
+@pytest.mark.parametrize(
+    ("short", "long"),
+    [
+        ("for i in range(100):\n    {}", ";".join(["x"] * 400)),
+        ("i = 0\nwhile (i := i + 1) < 100 and {}:\n    pass", f"({','.join(['x'] * 400)})"),
+        ("def f():\n    {}\nfor i in range(100):\n    f()", ";".join(["x"] * 400)),
+        ("f = lambda: ({})\nfor i in range(100):\n    f()", ",".join(["x"] * 400)),
+        ("[({}) for i in range(100)]", ",".join(["x"] * 400)),
+        ("{{i: ({}) for i in range(100)}}", ",".join(["x"] * 400)),
+        ("list(({}) for i in range(100))", ",".join(["x"] * 400)),
+        ("[i for i in range(100) if ({})]", ",".join(["x"] * 400)),
+        ("[j for i in range(100) for j in ({})[:0]]", ",".join(["x"] * 400)),
+        ("[j for i in [({})] for j in range(100)]", ",".join(["x"] * 400)),
+    ],
+)
+def test_a_turn_costs_steps_by_what_stands_in_it(pool: InterpreterPool, short: str, long: str) -> None:
+    least = pool.run("x = 1\n" + short.format("x,")).steps
+    steps = pool.run("x = 1\n" + short.format(long)).steps
+    once = "for i in [(" in short  # that of the first iterable is evaluated once
+    assert least + (0 if once else 100 * 400 // 16) <= steps <= least + (99 if once else 100 * 2 * 400 // 16 + 100)
+
+
+def test_what_has_little_in_it_costs_a_step_a_turn(pool: InterpreterPool) -> None:
+    steps = [pool.run(f"x = 1\nfor i in range({turns}):\n    x += i % 3").steps for turns in (100, 1100)]
+    assert steps[1] - steps[0] == 1000
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the processor clock of another process")

@@ -24,6 +24,7 @@ from .guards import (
     checked,
     double_starred,
     mapping_pairs,
+    private,
     raised,
     take_all,
 )
@@ -35,9 +36,11 @@ from .values import (
     VIEWS,
     GuestMeta,
     braces,
+    charged_kinds,
     check_key,
     class_name,
     guest_function,
+    of_program,
     ordered,
     to_repr,
     weigh,
@@ -90,18 +93,18 @@ _QUADRATIC: frozenset[str] = frozenset({"lstrip", "rfind", "rindex", "rpartition
 """Methods whose native code may look at each character of the argument for each of the string."""
 
 
-def _splitting(name: str) -> Callable[..., Any]:
+def _splitting(kind: Any, name: str) -> Callable[..., Any]:
     """``split`` and ``rsplit``: the native method is asked for one piece more than a list may hold."""
-    native = getattr(str, name)
+    native = getattr(kind, name)
 
-    def method(self: Any, sep: Any = None, maxsplit: Any = -1) -> list[str]:
-        expect(self, str, name)
+    def method(self: Any, sep: Any = None, maxsplit: Any = -1) -> list[Any]:
+        expect(self, kind, name)
         METER.charge(1 + (len(self) >> (CHARS_PER_STEP_SHIFT - 2)))
-        if name == "rsplit" and type(sep) is str:
+        if name == "rsplit" and type(sep) is kind:
             METER.charge((len(self) * len(sep)) >> CHARS_PER_STEP_SHIFT)
         maxsplit = operator.index(maxsplit)
         bound = METER.items if maxsplit < 0 else min(maxsplit, METER.items)
-        pieces: list[str] = native(self, sep, bound)
+        pieces: list[Any] = native(self, sep, bound)
         METER.check_items(len(pieces))
         METER.charge(len(pieces) >> 2)
         return pieces
@@ -121,37 +124,43 @@ def _splitlines(self: Any, keepends: Any = False) -> list[str]:
     return pieces  # type: ignore[no-any-return]
 
 
-def _joined(self: Any, items: Any) -> str:
-    expect(self, str, "join")
-    pieces = take_all(items)
-    METER.check_items(len(pieces))
-    if not {str}.issuperset(map(type, pieces)):
-        for index, piece in enumerate(pieces):
-            if type(piece) is not str:
-                raise TypeError(f"sequence item {index}: expected str instance, {class_name(type(piece))} found")
-    METER.check_characters(len(self) * max(0, len(pieces) - 1) + sum(map(len, pieces)))
-    return self.join(pieces)  # type: ignore[no-any-return]
+def _joining(kind: Any, wanted: str) -> Callable[..., Any]:
+    def join(self: Any, items: Any) -> Any:
+        expect(self, kind, "join")
+        pieces = take_all(items)
+        METER.check_items(len(pieces))
+        if not {kind}.issuperset(map(type, pieces)):
+            for index, piece in enumerate(pieces):
+                if type(piece) is not kind:
+                    raise TypeError(f"sequence item {index}: expected {wanted}, {class_name(type(piece))} found")
+        METER.check_characters(len(self) * max(0, len(pieces) - 1) + sum(map(len, pieces)))
+        return self.join(pieces)
+
+    return join
 
 
-def _replaced(self: Any, old: Any, new: Any, count: Any = -1) -> str:
-    expect(self, str, "replace")
-    METER.charge(1 + (len(self) >> (CHARS_PER_STEP_SHIFT - 2)))
-    if type(old) is str and type(new) is str and len(new) > len(old):
-        times = self.count(old)
-        if type(count) is int and count >= 0:
-            times = min(times, count)
-        METER.check_characters(len(self) + times * (len(new) - len(old)))
-    return self.replace(old, new, count)  # type: ignore[no-any-return]
+def _replacing(kind: Any) -> Callable[..., Any]:
+    def replace(self: Any, old: Any, new: Any, count: Any = -1) -> Any:
+        expect(self, kind, "replace")
+        METER.charge(1 + (len(self) >> (CHARS_PER_STEP_SHIFT - 2)))
+        if type(old) is kind and type(new) is kind and len(new) > len(old):
+            times = self.count(old)
+            if type(count) is int and count >= 0:
+                times = min(times, count)
+            METER.check_characters(len(self) + times * (len(new) - len(old)))
+        return self.replace(old, new, count)
+
+    return replace
 
 
-def _padding(name: str) -> Callable[..., Any]:
-    native = getattr(str, name)
+def _padding(kind: type, name: str) -> Callable[..., Any]:
+    native = getattr(kind, name)
 
-    def method(self: Any, width: Any, *fill: Any) -> str:
-        expect(self, str, name)
+    def method(self: Any, width: Any, *fill: Any) -> Any:
+        expect(self, kind, name)
         if type(width) is int:
             METER.check_characters(max(width, len(self)))
-        return native(self, width, *fill)  # type: ignore[no-any-return]
+        return native(self, width, *fill)
 
     method.__name__ = name
     return method
@@ -233,23 +242,31 @@ _STR_LINEAR = (
     "rpartition rstrip startswith strip swapcase title upper"
 )
 METHODS[str] = {name: _linear(str, name) for name in _STR_LINEAR.split()} | {
-    "center": _padding("center"),
+    "center": _padding(str, "center"),
     "encode": _encoded,
     "expandtabs": _expanded,
     "format": _formatted,
     "format_map": _formatted_map,
-    "join": _joined,
-    "ljust": _padding("ljust"),
-    "replace": _replaced,
-    "rjust": _padding("rjust"),
-    "rsplit": _splitting("rsplit"),
-    "split": _splitting("split"),
+    "join": _joining(str, "str instance"),
+    "ljust": _padding(str, "ljust"),
+    "replace": _replacing(str),
+    "rjust": _padding(str, "rjust"),
+    "rsplit": _splitting(str, "rsplit"),
+    "split": _splitting(str, "split"),
     "splitlines": _splitlines,
     "translate": _translated,
-    "zfill": _padding("zfill"),
+    "zfill": _padding(str, "zfill"),
 }
-_BYTES_LINEAR = "count endswith find hex index isalnum isalpha isdigit lower rfind startswith strip upper"
-METHODS[bytes] = {name: _linear(bytes, name) for name in _BYTES_LINEAR.split()} | {"decode": _decoded}
+_BYTES_LINEAR = (
+    "capitalize count endswith find hex index isalnum isalpha isascii isdigit islower isspace istitle isupper lower "
+    "lstrip partition removeprefix removesuffix rfind rindex rpartition rstrip startswith strip swapcase title upper"
+)
+METHODS[bytes] = (
+    {name: _linear(bytes, name) for name in _BYTES_LINEAR.split()}
+    | {name: _padding(bytes, name) for name in ("center", "ljust", "rjust", "zfill")}
+    | {name: _splitting(bytes, name) for name in ("rsplit", "split")}
+    | {"decode": _decoded, "join": _joining(bytes, "a bytes-like object"), "replace": _replacing(bytes)}
+)
 
 
 # ------------------------------------------------------------------ numbers
@@ -778,9 +795,7 @@ def _unless_withheld(found: Any, name: str) -> Any:
 
 def _instance_attribute(value: Any, name: str) -> Any:
     """An attribute of an instance of a program's class: one that the program made, or an allowed one of its base."""
-    kinds = type(value).__mro__
-    METER.charge(len(kinds) >> 2)
-    for kind in kinds:
+    for kind in charged_kinds(type(value)):
         if type(kind) is GuestMeta and name in kind.__dict__:
             return _unless_withheld(getattr(value, name), name)
     if type(value).__dictoffset__:
@@ -797,7 +812,7 @@ def _instance_attribute(value: Any, name: str) -> Any:
 
 def _class_attribute(value: Any, name: str) -> Any:
     """An attribute of a program's class itself."""
-    for kind in value.__mro__:
+    for kind in charged_kinds(value):
         if type(kind) is GuestMeta and name in kind.__dict__:
             return _unless_withheld(getattr(value, name), name)
     if hasattr(type, name):
@@ -811,7 +826,7 @@ def _super_attribute(value: Any, name: str) -> Any:
         return getattr(value, name)
     instance = object.__getattribute__(value, "__self__")
     start = object.__getattribute__(value, "__thisclass__")
-    kinds = (instance if type(instance) is GuestMeta else type(instance)).__mro__
+    kinds = charged_kinds(instance if type(instance) is GuestMeta else type(instance))
     for kind in kinds[kinds.index(start) + 1 :]:
         if type(kind) is GuestMeta and name in kind.__dict__:
             return getattr(value, name)
@@ -847,9 +862,36 @@ def _dunder_name(value: Any) -> str:
 _bound = types.MethodType
 
 
+def _private_attribute(value: Any, name: str) -> Any:
+    """An attribute that starts with an underscore: only of the program's own classes, and not what they inherit."""
+    kind = type(value)
+    if kind is super:
+        instance = object.__getattribute__(value, "__self__")
+        holder = instance if isinstance(instance, type) else type(instance)
+    else:
+        holder = value if kind is GuestMeta else kind
+    if not of_program(holder):
+        METER.refuse(f"the attribute {name!r} of {class_name(kind)!r} objects")
+    kinds = charged_kinds(holder)
+    if kind is super:
+        kinds = kinds[kinds.index(object.__getattribute__(value, "__thisclass__")) + 1 :]
+    for base in kinds:
+        if of_program(base) and name in base.__dict__:
+            return getattr(value, name)
+    if kind is holder and kind.__dictoffset__:
+        own = object.__getattribute__(value, "__dict__")
+        if name in own:
+            return own[name]
+    if kind is GuestMeta:
+        raise AttributeError(f"type object {class_name(value)!r} has no attribute {name!r}")
+    raise AttributeError(f"{class_name(kind)!r} object has no attribute {name!r}")
+
+
 def read_attribute(value: Any, name: str) -> Any:
     """``value.name``: the hook behind every attribute that a program reads."""
     kind = type(value)
+    if name[0] == "_" and private(name):
+        return _private_attribute(value, name)
     methods = METHODS.get(kind)
     if methods is not None:
         method = methods.get(name)
@@ -885,7 +927,7 @@ def check_name(name: Any, function: str) -> str:
     """
     if type(name) is not str:
         METER.refuse(f"{function} with a name that is not a plain string")
-    if name.startswith("_") and name not in READABLE_NAMES:
+    if name.startswith("_") and name not in READABLE_NAMES and not private(name):
         METER.refuse(f"the attribute {name[:60]!r}")
     return name
 

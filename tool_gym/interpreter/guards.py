@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import collections
 import fractions
+import inspect
 import itertools
 import operator
+import re
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -21,6 +23,8 @@ from .values import (
     CONTAINERS,
     LEAST,
     MAPPINGS,
+    MEDIUM,
+    MINUS_MEDIUM,
     SCALARS,
     SEQUENCES,
     SETS,
@@ -119,6 +123,8 @@ STANDINS: dict[type, Standin] = {}
 
 # ------------------------------------------------------------------ steps and handlers
 
+_HANDLING = 4  # steps for an exception on its way to a handler
+
 
 def step() -> bool:
     """Head of each loop body, function, lambda and comprehension: one step. True, for use in conditions."""
@@ -128,12 +134,30 @@ def step() -> bool:
     return True
 
 
+def steps(more: int) -> bool:
+    """Head of one whose body is long: a step, and ``more`` of them. True, for use in conditions."""
+    METER.left = left = METER.left - 1 - more
+    if left < 0:
+        METER.exhausted()
+    return True
+
+
+def error_kinds(kinds: Any) -> Any:
+    """What a handler handles: each of a tuple is looked for among all that the exception is."""
+    if type(kinds) is tuple and len(kinds) > 7:
+        METER.charge(len(kinds) * len(type(sys.exc_info()[1]).__mro__) >> 5)
+    return kinds
+
+
 def caught() -> None:
     """Head of each handler and ``finally`` block: nothing that ended the call can be handled away."""
-    METER.left -= 1
+    METER.left -= _HANDLING
     if METER.left < 0:
         METER.exhausted()
     error = sys.exc_info()[1]
+    if error is not None:
+        # Raising walks the chain of these, to make no cycle of them: programs could lengthen it for ever.
+        error.__context__ = None
     if isinstance(error, Stop):
         METER.exhausted()
     if METER.is_genuine(error, (RecursionError,)):
@@ -186,8 +210,13 @@ def add(a: Any, b: Any) -> Any:
     kind = type(a)
     if kind is int or kind is float:
         value = a + b
-        if type(value) is float or (type(value) is int and value < _DIGIT and value > _MINUS_DIGIT):
+        if type(value) is float:
             return value
+        if a < _DIGIT and a > _MINUS_DIGIT:
+            if type(value) is int and value < _DIGIT and value > _MINUS_DIGIT:
+                return value
+        elif not LEAST < a < BIG:
+            METER.charge(a.bit_length() >> 11)  # long operands may leave a short result
         return checked(value)
     if kind is str or kind is bytes:
         if type(b) is kind:
@@ -209,8 +238,13 @@ def sub(a: Any, b: Any) -> Any:
     kind = type(a)
     if kind is int or kind is float:
         value = a - b
-        if type(value) is float or (type(value) is int and value < _DIGIT and value > _MINUS_DIGIT):
+        if type(value) is float:
             return value
+        if a < _DIGIT and a > _MINUS_DIGIT:
+            if type(value) is int and value < _DIGIT and value > _MINUS_DIGIT:
+                return value
+        elif not LEAST < a < BIG:
+            METER.charge(a.bit_length() >> 11)
         return checked(value)
     if kind in SETS or kind in MAPPINGS or kind in VIEWS or type(b) in VIEWS:
         return _set_operation(operator.sub, a, b)
@@ -221,7 +255,7 @@ def sub(a: Any, b: Any) -> Any:
 def _charge_product(a: int, b: int) -> None:
     """Before a product of integers: its size, and a step for each 256 products of words."""
     METER.check_bits(a.bit_length() + b.bit_length())
-    METER.charge((_words(a) * _words(b)) >> 8)
+    METER.charge(1 + ((_words(a) * _words(b)) >> 8))
 
 
 def _charge_fractions(a: Any, b: Any) -> None:
@@ -255,7 +289,7 @@ def mul(a: Any, b: Any) -> Any:
     if kind is int and other is int:
         if a < _DIGIT and a > _MINUS_DIGIT and b < _DIGIT and b > _MINUS_DIGIT:
             return a * b
-        if not (LEAST < a < BIG and LEAST < b < BIG):
+        if not (MINUS_MEDIUM < a < MEDIUM and MINUS_MEDIUM < b < MEDIUM):
             _charge_product(a, b)
         return a * b
     if kind in _REPEATED:
@@ -284,8 +318,8 @@ def _charge_division(a: Any, b: Any) -> None:
     if type(a) is int and type(b) is int:
         if not LEAST < a < BIG and not LEAST < b < BIG:
             METER.charge((_words(b) * max(1, _words(a) - _words(b) + 1)) >> 6)
-        elif not LEAST < a < BIG:
-            METER.charge(a.bit_length() >> 9)
+        elif not MINUS_MEDIUM < a < MEDIUM:
+            METER.charge(2 + (a.bit_length() >> 9))
     elif type(a) is Fraction or type(b) is Fraction:
         _charge_fractions(a, b)
 
@@ -402,6 +436,8 @@ def _set_operation(operation: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
     cost = 0
     if type(a) in VIEWS or type(b) in VIEWS:
         a, b = _as_keys(a), _as_keys(b)
+        weigh(a if type(a) in CONTAINERS else None)  # pairs are compared, values and all
+        weigh(b if type(b) in CONTAINERS else None)
     for value in (a, b):
         if type(value) in CONTAINERS:
             cost += len(value)
@@ -522,6 +558,8 @@ def _weigh_pair(a: Any, b: Any) -> None:
         weigh(a if len(a) <= len(b) else b)
         if kind not in SEQUENCES:
             METER.charge_merge(len(a), len(b))
+    elif kind is slice and other is slice:
+        weigh(a)
 
 
 def comparison(native: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -590,7 +628,7 @@ def operand(value: Any) -> Any:
             METER.charge(value.bit_length() >> 11)
     elif kind is str or kind is bytes:
         METER.charge(len(value) >> CHARS_PER_STEP_SHIFT)
-    elif kind in CONTAINERS:
+    elif kind in CONTAINERS or kind is slice:
         weigh(value)
     elif kind is range:
         METER.charge(len(value) >> ITEMS_PER_STEP_SHIFT)
@@ -605,7 +643,7 @@ def charge_search(needle: Any, items: Any) -> None:
     kind = type(needle)
     if kind is str or kind is bytes:
         METER.charge(len(items) * (len(needle) >> CHARS_PER_STEP_SHIFT))
-    elif kind in CONTAINERS:
+    elif kind in CONTAINERS or kind is slice:
         before = METER.left
         weigh(needle)
         METER.charge((before - METER.left) * (len(items) >> 2))
@@ -630,7 +668,7 @@ def contains(needle: Any, items: Any) -> bool:
     elif kind in VIEWS:
         METER.charge(len(items) >> ITEMS_PER_STEP_SHIFT)
         check_key(needle)
-        if type(needle) in CONTAINERS:
+        if type(needle) in CONTAINERS or type(needle) is slice:
             charge_search(needle, items)
     elif kind in _REMAINING:
         items = take_all(items)
@@ -712,23 +750,23 @@ def _members(kind: Any) -> list[Any] | None:
     return list({id(member): member for member in found.values()}.values())
 
 
-def turns(value: Any) -> Any:
+def turns(value: Any, more: int = 0) -> Any:
     """Operand of a comprehension that runs to its end: its turns are charged at once, unless they may be many.
 
-    What the list of them may grow by in between is charged where it grows. Raises TypeError for what cannot be
-    iterated.
+    A turn is a step, and ``more`` of them. What the list of them may grow by in between is charged where it grows.
+    Raises TypeError for what cannot be iterated.
     """
     if type(value) in _SIZED:
         count = len(value)
         if count <= _FEW:
-            METER.left = left = METER.left - count
+            METER.left = left = METER.left - count * (1 + more)
             if left < 0:
                 METER.exhausted()
             return value
     elif type(value) is range and length(value) <= _FEW:
-        METER.charge(len(value))
+        METER.charge(len(value) * (1 + more))
         return value
-    return counted(value)
+    return _counted(iterable(value), 1 + more)
 
 
 _FEW = 1000
@@ -786,20 +824,62 @@ def counted(value: Any) -> Iterator[Any]:
 
     Raises TypeError at once for what cannot be iterated.
     """
-    return _counted(iterable(value))
+    return _counted(iterable(value), 1)
 
 
-def _counted(items: Any) -> Iterator[Any]:
+def _counted(items: Any, cost: int) -> Iterator[Any]:
     for item in items:
-        METER.left -= 1
+        METER.left -= cost
         if METER.left < 0:
             METER.exhausted()
         yield item
 
 
 def delegated(value: Any) -> Any:
-    """Operand of ``yield from``: generators as they are, anything else counted."""
-    return value if type(value) is types.GeneratorType else _delegated(iterable(value))
+    """Operand of ``yield from``: generators as they are, in a chain of a few, anything else counted."""
+    if type(value) is not types.GeneratorType:
+        return _delegated(iterable(value))
+    # What is asked of the first of a chain goes through all of it, as native code: each few of them are a step.
+    links = 0
+    inner: Any = value
+    while links < _CHAIN and type(inner) is types.GeneratorType:
+        inner = inner.gi_yieldfrom
+        links += 1
+    frame: types.FrameType | None = sys._getframe(1)
+    while links < _CHAIN and frame is not None and frame.f_code.co_flags & inspect.CO_GENERATOR:
+        frame = frame.f_back
+        links += 1
+    return value if links < _CHAIN else _Link(value)
+
+
+_CHAIN = 16
+
+
+class _Link:
+    """A generator that others delegate to, whose every step is counted."""
+
+    __slots__ = ("_generator",)
+
+    def __init__(self, generator: types.GeneratorType[Any, Any, Any]) -> None:
+        self._generator = generator
+
+    def __iter__(self) -> _Link:
+        return self
+
+    def __next__(self) -> Any:
+        METER.charge(1)
+        return next(self._generator)
+
+    def send(self, value: Any) -> Any:
+        METER.charge(1)
+        return self._generator.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        METER.charge(1)
+        return self._generator.throw(*error)
+
+    def close(self) -> None:
+        self._generator.close()
 
 
 def _delegated(items: Any) -> Iterator[Any]:
@@ -825,6 +905,7 @@ def double_starred(value: Any) -> Any:
     if type(value) not in MAPPINGS:
         raise TypeError(f"argument after ** must be a mapping, not {class_name(type(value))}")
     METER.check_items(len(value))
+    METER.charge(len(value) >> 1)  # as a call takes it, one by one
     return value
 
 
@@ -939,10 +1020,20 @@ def write(value: Any) -> Any:
     if kind in _WRITABLE:
         if kind in MAPPINGS and len(value) >= METER.items:
             METER.too_big(f"a container of more than {METER.items} items")
+        if kind is collections.deque:
+            METER.charge(len(value) >> 9)
         return value
     if type(kind) is GuestMeta or (kind is GuestMeta and own_class(value)):
         return value
     METER.refuse(f"changing {_thing(value)}")
+
+
+def delete_from(value: Any) -> Any:
+    """Object whose attribute or item is deleted: what follows an item moves up."""
+    value = write(value)
+    if type(value) is list or type(value) is collections.deque:
+        METER.charge(len(value) >> 6)
+    return value
 
 
 def own_class(kind: Any) -> bool:
@@ -990,7 +1081,8 @@ def make_class(name: str, bases: tuple[Any, ...], namespace: dict[str, Any], **k
         key: member for key, member in namespace.items() if key not in _COMPILER_NAMES and not key.startswith("_tmp")
     }
     for key in members:
-        if key.startswith("_") and key != "_" and key not in _CLASS_NAMES and key not in SPECIAL_METHODS:
+        known = key == "_" or key in _CLASS_NAMES or key in SPECIAL_METHODS or private(key)
+        if key.startswith("_") and not known:
             METER.refuse(f'"{key}" in a class')
         if type(members[key]) is types.FunctionType and members[key].__code__ in UNBOUND:
             members[key] = staticmethod(members[key])
@@ -1014,6 +1106,17 @@ SPECIAL_METHODS: frozenset[str] = frozenset(
     ).split()
 )
 """Special methods that a class may define: those that Python calls within an operation that is counted."""
+
+_PRIVATE = re.compile(r"_(?!tmp[0-9])[A-Za-z0-9](?:\w*[^\W_])?", re.ASCII)
+
+
+def private(name: str) -> bool:
+    """Whether programs may call something of their own so, though it starts with an underscore.
+
+    Hooks end in one, and temporary names start with ``_tmp``; what is private to others is never read or written.
+    """
+    return _PRIVATE.fullmatch(name) is not None and name not in READABLE_NAMES
+
 
 READABLE_NAMES: frozenset[str] = frozenset({"__members__", "__name__", "_asdict", "_fields", "_make", "_replace"})
 """Names with a leading underscore that programs may read: of classes, functions, named tuples and enumerations."""
@@ -1084,6 +1187,8 @@ def _short_texts(values: tuple[Any, ...]) -> list[str] | None:
 
 HOOKS: dict[str, Any] = {
     "_step_": step,
+    "_steps_": steps,
+    "_kinds_": error_kinds,
     "_caught_": caught,
     "_raise_": raised,
     "_add_": add,
@@ -1134,6 +1239,7 @@ HOOKS: dict[str, Any] = {
     "_itemkey_": item_key,
     "_slices_": slice_target,
     "_write_": write,
+    "_delete_": delete_from,
     "_format_": to_format,
     "_with_": context_manager,
     "_echo_": echo,

@@ -30,7 +30,7 @@ from .bounds import (
     literal_bits,
     native_iterable,
 )
-from .guards import READABLE_NAMES, SPECIAL_METHODS
+from .guards import READABLE_NAMES, SPECIAL_METHODS, private
 from .meter import METER, PROGRAM
 from .scope import CONSTRUCTORS, WITHHELD_NAMES
 
@@ -87,6 +87,9 @@ _INERT: frozenset[type] = frozenset(
 )
 _LOAD = ast.Load()
 _BODY = frozenset({"body"})
+_TARGET = frozenset({"target", "body"})
+_NODES_OF_ATTRIBUTE = 4  # as which finding one counts besides
+_NODES_PER_STEP_SHIFT = 4  # sixteen nodes are some five operations without a charge of their own
 _HASH_BITS = 61  # integers of fewer bits do not collide, see HASH_MODULUS
 _TRUSTED = BUILTINS | CONSTRUCTORS.keys()
 # Longer programs are compiled without what is known of their numbers: finding it out takes its time.
@@ -165,6 +168,7 @@ class GuestPolicy(RestrictingNodeTransformer):
         self._unsure = unsure or frozenset()  # names that some scope binds for another
         self._known: dict[str, int] = {}  # bits of the known names of the scope, see bounds.py
         self._nodes = self._depth = self._blocks = self._finally = self._comprehensions = 0
+        self._apart = 0  # nodes so far that are charged for elsewhere than in the body they stand in, see _own
         self._stored: set[str] = set(own)
         self._module_names: set[str] = set()
         self._withheld: list[tuple[ast.AST, str]] = []
@@ -229,17 +233,43 @@ class GuestPolicy(RestrictingNodeTransformer):
             result.append(item)
         content[:] = result
 
-    def _visit_scope(self, node: Any, inside: frozenset[str], known: dict[str, int]) -> None:
-        """Visit the contents of a node, the fields ``inside`` where ``known`` are the known names."""
-        outside = self._known
+    def _visit_fields(self, node: Any, inside: frozenset[str], known: dict[str, int] | None = None) -> int:
+        """Visit the contents of a node, the fields ``inside`` where ``known`` are the known names (None: the same).
+
+        Returns how many nodes of theirs are run each time that the fields ``inside`` are; they are charged for there.
+        """
+        outside, own = self._known, 0
         for field in node._fields:
             content = getattr(node, field, None)
-            self._known = known if field in inside else outside
+            within = field in inside
+            self._known = known if within and known is not None else outside
+            begun = self._nodes, self._apart
             if content.__class__ is list:
                 self._visit_list(content)
             elif isinstance(content, ast.AST):
                 setattr(node, field, self.visit(content))
+            if within:
+                own += self._own(begun)
         self._known = outside
+        return own
+
+    # -- what a turn costs: one step, and more for a long body, whose operators and attributes have no other charge
+
+    def _own(self, begun: tuple[int, int]) -> int:
+        """Nodes visited since there were ``begun`` of them, but for those charged for elsewhere; now these are too."""
+        nodes, apart = begun
+        visited = self._nodes - nodes
+        own = visited - (self._apart - apart)
+        self._apart = apart + visited
+        return own
+
+    def _turn(self, own: int, at: Any) -> ast.Call:
+        """A call that charges for a turn of ``own`` nodes."""
+        more = own >> _NODES_PER_STEP_SHIFT
+        return self._call("_steps_", [self._constant(more, at)], at) if more else self._call("_step_", [], at)
+
+    def _turn_statement(self, own: int, at: Any) -> ast.Expr:
+        return ast.Expr(self._turn(own, at), lineno=at.lineno, col_offset=at.col_offset)
 
     # -- what is known of numbers
 
@@ -284,7 +314,7 @@ class GuestPolicy(RestrictingNodeTransformer):
         if name is None:
             return
         if name.startswith("_") and name != "_":
-            if allow_magic_methods and name in SPECIAL_METHODS and node.col_offset != 0:
+            if private(name) or (allow_magic_methods and name in SPECIAL_METHODS and node.col_offset != 0):
                 return
             self.error(node, f'the name "{name[:60]}" starts with "_", which is reserved')
         elif name.endswith("__roles__"):
@@ -363,16 +393,22 @@ class GuestPolicy(RestrictingNodeTransformer):
 
     def _check_attribute(self, node: ast.Attribute) -> None:
         name = node.attr
-        if name.startswith("_") and name != "_" and not self._may_read(node):
+        if name.startswith("_") and name != "_" and not private(name) and not self._may_read(node):
             self.error(node, f'the attribute "{name[:60]}" starts with "_"')
         elif name.endswith("__roles__") or name in INSPECT_ATTRIBUTES:
             self.error(node, f'the attribute "{name[:60]}" is reserved')
 
     def visit_Attribute(self, node: ast.Attribute) -> Any:
         name = node.attr
-        value = self.visit(node.value)
+        holder = node.value
+        if name == "__name__" and type(holder) is ast.Attribute and holder.attr == "__class__":
+            # The one use of __class__ that everyday code has.
+            value: Any = self._call("_class_", [self.visit(holder.value)], holder)
+        else:
+            value = self.visit(holder)
         self._check_attribute(node)
         if type(node.ctx) is ast.Load:
+            self._apart -= _NODES_OF_ATTRIBUTE
             return self._call("_getattr_", [value, self._constant(name, node)], node)
         node.value = self._call("_write_", [value], node)
         return node
@@ -395,7 +431,7 @@ class GuestPolicy(RestrictingNodeTransformer):
             node.value = self._call("_slices_", [value], node)
             node.slice = self.node_contents_visit(node.slice)
         else:
-            node.value = self._call("_write_", [value], node)
+            node.value = self._call("_delete_" if type(node.ctx) is ast.Del else "_write_", [value], node)
             node.slice = self._item_key(self.visit(node.slice))
         return node
 
@@ -642,15 +678,22 @@ class GuestPolicy(RestrictingNodeTransformer):
     def visit_For(self, node: ast.For) -> Any:
         native = self._native(node.iter)
         self._loops = self._loops or not self._functions
-        self.node_contents_visit(node)
+        own = self._visit_fields(node, _TARGET)
         self._iterated(node, native)
-        node.body.insert(0, self._statement("_step_", node))
+        node.body.insert(0, self._turn_statement(own, node))
         return node
 
     def visit_While(self, node: ast.While) -> Any:
         self._loops = self._loops or not self._functions
-        self.node_contents_visit(node)
-        node.body.insert(0, self._statement("_step_", node))
+        begun = self._nodes, self._apart
+        node.test = self.visit(node.test)
+        test = self._own(begun)
+        self._apart -= test  # which is run once more than the body
+        begun = self._nodes, self._apart
+        self._visit_list(node.body)
+        own = self._own(begun)
+        self._visit_list(node.orelse)
+        node.body.insert(0, self._turn_statement(test + own, node))
         return node
 
     def _comprehension(self, node: Any, key: str = "") -> Any:
@@ -661,32 +704,56 @@ class GuestPolicy(RestrictingNodeTransformer):
         outside = self._known
         inside = known_in_comprehension(node.generators, outside) if self._assume else outside
         self._known = inside
+        begun = self._nodes, self._apart
         for field in node._fields[:-1]:
             content = self.visit(getattr(node, field))
             setattr(node, field, self._checked_key(content) if field == key else content)
+        own = self._own(begun)
+        natives = [self._native(generator.iter) for generator in node.generators]
+        parts = [
+            self._generator(generator, inside if index else outside) for index, generator in enumerate(node.generators)
+        ]
+        self._apart -= parts[0][0]  # the first iterable is evaluated outside, once
         lazy = type(node) is ast.GeneratorExp
-        for index, generator in enumerate(node.generators):
-            self._generator(generator, inside if index else outside, lazy)
+        for generator, native, (evaluated, turn) in zip(
+            reversed(node.generators), reversed(natives), reversed(parts), strict=True
+        ):
+            # In each turn, its conditions and the next iterable, or what is made of it all.
+            self._count_turns(generator, native, lazy, turn + own)
+            own = evaluated
         self._known = outside
         self._comprehensions -= 1
         return node
 
-    def _generator(self, node: ast.comprehension, known: dict[str, int], lazy: bool) -> None:
-        """One ``for`` of a comprehension, its iterable evaluated where ``known`` are the known names."""
+    def _generator(self, node: ast.comprehension, known: dict[str, int]) -> tuple[int, int]:
+        """One ``for`` of a comprehension, its iterable evaluated where ``known`` are the known names.
+
+        Returns how many nodes of its own the iterable has, and the rest.
+        """
+        begun = self._nodes, self._apart
         self._nodes += 1
         if node.is_async:
             self.error(node.iter, "async comprehensions")
-        native = self._native(node.iter)
         node.target = self.visit(node.target)
+        turn = self._own(begun)
         inside, self._known = self._known, known
+        begun = self._nodes, self._apart
         node.iter = self.visit(node.iter)
+        evaluated = self._own(begun)
         self._known = inside
+        begun = self._nodes, self._apart
         self._visit_list(node.ifs)
+        return evaluated, turn + self._own(begun)
+
+    def _count_turns(self, node: ast.comprehension, native: bool, lazy: bool, own: int) -> None:
+        """Guard the iterable of one ``for`` of a comprehension, and charge for its turns of ``own`` nodes each."""
         if lazy or type(node.target) is ast.Tuple:
             self._iterated(node, native)
-            node.ifs.insert(0, self._call("_step_", [], node.iter))
-        else:
-            node.iter = self._call("_turns_", [node.iter], node.iter)
+            node.ifs.insert(0, self._turn(own, node.iter))
+            return
+        more = own >> _NODES_PER_STEP_SHIFT
+        weight = [self._constant(more, node.iter)] if more else []
+        node.iter = self._call("_turns_", [node.iter, *weight], node.iter)
 
     def visit_ListComp(self, node: ast.ListComp) -> Any:
         return self._comprehension(node)
@@ -730,6 +797,8 @@ class GuestPolicy(RestrictingNodeTransformer):
             self.check_name(node, node.name)
             self._stored.add(node.name)
         self.node_contents_visit(node)
+        if node.type is not None:
+            node.type = self._call("_kinds_", [node.type], node.type)
         node.body.insert(0, self._statement("_caught_", node))
         return node
 
@@ -758,9 +827,9 @@ class GuestPolicy(RestrictingNodeTransformer):
         if self._assume:
             known = known_names(bindings_of(node.body), self._known, self._unsure | _parameters(node.args))
         self._functions += 1
-        self._visit_scope(node, _BODY, known)
+        own = self._visit_fields(node, _BODY, known)
         self._functions -= 1
-        node.body.insert(0, self._statement("_step_", node))
+        node.body.insert(0, self._turn_statement(own, node))
         return node
 
     def visit_Lambda(self, node: ast.Lambda) -> Any:
@@ -769,12 +838,10 @@ class GuestPolicy(RestrictingNodeTransformer):
         known = {name: bits for name, bits in self._known.items() if name not in parameters}
         self._lambdas = True
         self._functions += 1
-        self._visit_scope(node, _BODY, known)
+        own = self._visit_fields(node, _BODY, known)
         self._functions -= 1
         body = node.body
-        node.body = ast.BoolOp(
-            ast.And(), [self._call("_step_", [], body), body], lineno=body.lineno, col_offset=body.col_offset
-        )
+        node.body = ast.BoolOp(ast.And(), [self._turn(own, body), body], lineno=body.lineno, col_offset=body.col_offset)
         return node
 
     def visit_ClassDef(self, node: ast.ClassDef) -> Any:
@@ -786,7 +853,7 @@ class GuestPolicy(RestrictingNodeTransformer):
         if node.keywords:
             self.error(node, "keywords in a class statement")
         annotated = tuple(_annotated_names(node))
-        self._visit_scope(node, _BODY, {})
+        self._apart -= self._visit_fields(node, _BODY, {})  # which are run where the class stands
         if annotated:
             target = self._name("_annotated_", node, ast.Store())
             node.body.insert(0, self._assign(target, self._constant(annotated, node), node))
@@ -826,6 +893,8 @@ class GuestPolicy(RestrictingNodeTransformer):
             self.error(node, "lazy imports")
         for part in (*alias.name.split("."), name):
             self.check_name(node, part)
+            if private(part):
+                self.error(node, f'the name "{part[:60]}" starts with "_"')
         self._stored.add(name)
 
 

@@ -684,12 +684,20 @@ FUNCTIONS: dict[str, Any] = {
     "sum": _sum,
     "zip": _zip,
 }
-_DECORATORS: dict[str, Any] = {
-    "classmethod": classmethod,
-    "property": property,
-    "staticmethod": staticmethod,
-    "super": super,
-}
+
+
+def _decorator(kind: type) -> Standin:
+    """A type of ours for methods; making one looks for the names of what it holds."""
+
+    def construct(*arguments: Any, **names: Any) -> Any:
+        METER.charge(20)
+        return kind(*arguments, **names)
+
+    return _standin(kind, construct)
+
+
+_DECORATORS: dict[str, Any] = {kind.__name__: _decorator(kind) for kind in (classmethod, property, staticmethod)}
+_DECORATORS["super"] = super  # which looks at the frame that calls it
 _EXCEPTIONS = (
     "ArithmeticError AssertionError AttributeError BaseException EOFError Exception FloatingPointError "
     "GeneratorExit ImportError IndexError KeyError KeyboardInterrupt LookupError MemoryError "
@@ -758,6 +766,7 @@ BUILTINS: dict[str, Any] = {
     "Ellipsis": Ellipsis,
     "_getattr_": read_attribute,
     "_slice_": slice,
+    "_class_": _type,
     "_import_": import_module,
     "_import_from_": import_from,
     "__build_class__": builtins.__build_class__,

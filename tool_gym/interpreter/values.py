@@ -26,7 +26,11 @@ HASH_MODULUS = (1 << 61) - 1
 BIG = 1 << 1024
 """Integers below this in magnitude are not charged for."""
 LEAST = -BIG
+MEDIUM = 1 << 192
+MINUS_MEDIUM = -MEDIUM
+"""Products, quotients and texts of integers above this take more than the steps around them."""
 _LONG = 512
+_FEW_KINDS = 8
 _DEPTH = 500
 
 SCALARS: frozenset[type] = frozenset({int, float, bool, complex, NoneType})
@@ -88,10 +92,21 @@ def guest_function(value: object) -> bool:
 
 def special(value: object, name: str) -> Any:
     """The method ``name`` that a program's class gives ``value``, unbound; None if there is none."""
-    for kind in type(value).__mro__:
+    kinds = type(value).__mro__
+    if len(kinds) > _FEW_KINDS:
+        METER.charge(len(kinds) >> 1)
+    for kind in kinds:
         if type(kind) is GuestMeta and name in kind.__dict__:
             return kind.__dict__[name]
     return None
+
+
+def charged_kinds(kind: type) -> tuple[type, ...]:
+    """The resolution order of a class, the walk over it charged."""
+    kinds = kind.__mro__
+    if len(kinds) > _FEW_KINDS:
+        METER.charge(len(kinds) >> 1)
+    return kinds
 
 
 # ------------------------------------------------------------------ what keys and comparisons cost
@@ -111,6 +126,9 @@ def weigh(value: object) -> None:
             elif kind in CONTAINERS:
                 METER.charge(1 + len(item))  # type: ignore[arg-type]
                 deeper.extend(item)  # type: ignore[arg-type]
+            elif kind is slice:
+                METER.charge(4)
+                deeper.extend(slice_parts(item))
             elif kind is str or kind is bytes:
                 METER.charge(len(item) >> CHARS_PER_STEP_SHIFT)  # type: ignore[arg-type]
             elif kind is int:
@@ -120,6 +138,11 @@ def weigh(value: object) -> None:
                 # Compared by cross-multiplication.
                 METER.charge(1 + (_fraction_words(item) ** 2 >> 9))  # type: ignore[arg-type]
         level = deeper
+
+
+def slice_parts(value: Any) -> tuple[Any, Any, Any]:
+    """What a slice is compared and hashed by."""
+    return value.start, value.stop, value.step
 
 
 def _fraction_words(value: fractions.Fraction) -> int:
@@ -143,6 +166,8 @@ def to_hash(value: Any) -> int:
         return hash(tuple(map(to_hash, tuple.__iter__(value))))
     if kind is frozenset:
         return hash(tuple(sorted(to_hash(item) for item in value)))
+    if kind is slice and sys.version_info >= (3, 12):
+        return hash(tuple(map(to_hash, slice_parts(value))))
     if type(kind) is GuestMeta and special(value, "__hash__") is not None:
         return hash(value)
     if kind in MAPPINGS or kind in (list, set) or getattr(kind, "__hash__", None) is None:
@@ -186,6 +211,9 @@ def _walk_key(key: object) -> bool:
             if kind is tuple or kind is frozenset:
                 METER.charge(1 + len(item))  # type: ignore[arg-type]
                 deeper.extend(item)  # type: ignore[arg-type]
+            elif kind is slice:
+                METER.charge(4)
+                deeper.extend(slice_parts(item))
             elif kind is int:
                 collides = collides or not -HASH_MODULUS < item < HASH_MODULUS  # type: ignore[operator]
             elif kind is fractions.Fraction:
@@ -225,6 +253,8 @@ def _token(key: Any) -> str:
         return f"({','.join(map(_token, key))})"
     if kind is frozenset:
         return f"{{{','.join(sorted(map(_token, key)))}}}"
+    if kind is slice:
+        return f"[{':'.join(map(_token, slice_parts(key)))}]"
     if kind is str or kind is bytes:
         return str(hash(key))
     if type(kind) is GuestMeta and special(key, "__hash__") is not None and special(key, "__eq__") is not None:
@@ -382,9 +412,15 @@ def _short_numbers(values: list[Any]) -> bool:
     return not values or (min(values) > LEAST and max(values) < BIG)
 
 
+def charge_digits(value: int) -> None:
+    """Before the digits of a long integer are found."""
+    bits = value.bit_length()
+    METER.charge(bits >> 4 if bits > 1024 else bits >> 6)
+
+
 def _integer(value: int) -> str:
-    if not LEAST < value < BIG:
-        METER.charge(value.bit_length() >> 4)
+    if not MINUS_MEDIUM < value < MEDIUM:
+        charge_digits(value)
     return int.__repr__(value)
 
 
@@ -518,7 +554,7 @@ def fields_text(value: Any, name: str, fields: Iterable[tuple[str, Any]]) -> str
 def to_repr(value: Any) -> str:
     """``repr(value)`` as programs see it."""
     kind = type(value)
-    if kind is int and LEAST < value < BIG:
+    if kind is int and MINUS_MEDIUM < value < MEDIUM:
         return repr(value)
     return _Renderer().text(value)
 
@@ -528,7 +564,7 @@ def to_str(value: Any) -> str:
     kind = type(value)
     if kind is str:
         return value  # type: ignore[no-any-return]
-    if kind is int and LEAST < value < BIG:
+    if kind is int and MINUS_MEDIUM < value < MEDIUM:
         return repr(value)
     if kind is fractions.Fraction:
         return to_repr(value.numerator) + ("" if value.denominator == 1 else f"/{to_repr(value.denominator)}")
@@ -595,7 +631,7 @@ _FORMATTED: frozenset[type] = frozenset({int, float, bool, complex, str})
 def to_format(value: Any, conversion: int = -1, spec: str = "") -> str:
     """One replacement field: ``format(value, spec)`` after ``!s`` (115), ``!r`` (114), ``!a`` (97) or none (-1)."""
     kind = type(value)
-    if kind is int and spec == "" and LEAST < value < BIG:
+    if kind is int and spec == "" and MINUS_MEDIUM < value < MEDIUM:
         return repr(value)
     if conversion == 114:
         value = to_repr(value)
@@ -621,8 +657,8 @@ def to_format(value: Any, conversion: int = -1, spec: str = "") -> str:
     check_spec(spec)
     if kind is str:
         METER.check_characters(len(value))
-    elif kind is int and not LEAST < value < BIG:
-        METER.charge(value.bit_length() >> 4)
+    elif kind is int and not MINUS_MEDIUM < value < MEDIUM:
+        charge_digits(value)
     METER.charge(1)
     charge_decimals(value)
     return format(value, spec)
@@ -744,8 +780,8 @@ def _percent_field(text: str, at: int, mapping: Any, take: Callable[[], Any]) ->
         value = take()
     if kind in "rsa":
         value, kind = {"r": to_repr, "s": to_str, "a": to_ascii}[kind](value), "s"
-    elif type(value) is int and not LEAST < value < BIG:
-        METER.charge(value.bit_length() >> 4)
+    elif type(value) is int and not MINUS_MEDIUM < value < MEDIUM:
+        charge_digits(value)
     elif type(value) is fractions.Fraction or type(type(value)) is GuestMeta:
         value = _converted(value, kind)
     elif type(value) not in _FORMATTED:
@@ -767,8 +803,8 @@ def _converted(value: Any, kind: str) -> int | float:
     if wanted == "__float__":
         return float(value)
     number = int(value) if wanted == "__int__" else operator.index(value)
-    if not LEAST < number < BIG:
-        METER.charge(number.bit_length() >> 4)
+    if not MINUS_MEDIUM < number < MEDIUM:
+        charge_digits(number)
     return number
 
 

@@ -37,6 +37,11 @@ _WARM_UP = (
     ("def f(n):\n    return 1 if n < 2 else n * f(n - 1)\n[f(n) for n in range(6)]", True),
     ("class A:\n    def __init__(self):\n        self.x = {'k': [1]}\nA().x['k'].append('a'.upper())", True),
     ("import math\nmath.sqrt(16)", True),
+    ("def g(n):\n    if n:\n        yield from g(n - 1)\n    yield n\nfor _ in range(20):\n    list(g(40))", False),
+    (
+        "x = [1] * 90\nwhile x:\n    try:\n        del x[0], x[1 / 0]\n    except ArithmeticError:\n        pass",
+        False,
+    ),
     ("1 / 0", False),
     ("(", False),
     ("().__class__", False),

@@ -74,20 +74,20 @@ class Enum(metaclass=GuestMeta):
             raise TypeError(f"<enum '{class_name(cls)}'> has no members")
         return _functional(cls, value, names, start)
 
-    name = property(lambda self: self._name)
-    value = property(lambda self: self._value)
+    name = property(lambda self: self._name_)
+    value = property(lambda self: self._value_)
 
     def __repr__(self) -> str:
-        return f"<{class_name(type(self))}.{_own(self, '_name')}: {to_repr(_own(self, '_value'))}>"
+        return f"<{class_name(type(self))}.{_own(self, '_name_')}: {to_repr(_own(self, '_value_'))}>"
 
     def __str__(self) -> str:
-        return f"{class_name(type(self))}.{_own(self, '_name')}"
+        return f"{class_name(type(self))}.{_own(self, '_name_')}"
 
     def __format__(self, spec: str) -> str:
         return to_format(to_str(self), -1, spec)
 
     def __hash__(self) -> int:
-        return hash(_own(self, "_name"))
+        return hash(_own(self, "_name_"))
 
 
 def _own(member: Any, name: str) -> Any:
@@ -159,8 +159,8 @@ def _make_member(kind: Any, name: str, value: Any) -> Any:
         value = int(number)
     else:
         member = object.__new__(kind)
-    object.__setattr__(member, "_name", name)
-    object.__setattr__(member, "_value", value)
+    object.__setattr__(member, "_name_", name)
+    object.__setattr__(member, "_value_", value)
     return member
 
 
@@ -170,7 +170,7 @@ def _find(by_value: dict[Any, Any], members: dict[str, Any], value: Any) -> Any:
         return by_value.get(check_key(value))
     for member in members.values():
         METER.charge(1)
-        if HOOKS["_eq_"](_own(member, "_value"), value):
+        if HOOKS["_eq_"](_own(member, "_value_"), value):
             return member
     return None
 
@@ -236,9 +236,9 @@ def _operator(hook: Callable[[Any, Any], Any], reflected: bool) -> Callable[...,
 _OPERATORS = "add sub mul div floordiv mod pow lshift rshift and or xor"
 for _operation in _OPERATORS.split():
     _hook = HOOKS[f"_{_operation}_"]
-    _name = "truediv" if _operation == "div" else _operation
-    type.__setattr__(IntEnum, f"__{_name}__", _operator(_hook, reflected=False))
-    type.__setattr__(IntEnum, f"__r{_name}__", _operator(_hook, reflected=True))
+    _name_ = "truediv" if _operation == "div" else _operation
+    type.__setattr__(IntEnum, f"__{_name_}__", _operator(_hook, reflected=False))
+    type.__setattr__(IntEnum, f"__r{_name_}__", _operator(_hook, reflected=True))
 type.__setattr__(IntEnum, "__divmod__", _operator(divided, reflected=False))
 type.__setattr__(IntEnum, "__rdivmod__", _operator(divided, reflected=True))
 
@@ -255,7 +255,7 @@ def _unique(enumeration_class: Any) -> Any:
     if members is None:
         raise TypeError("unique() is for enumerations")
     METER.charge(len(members))
-    doubles = [(name, _own(member, "_name")) for name, member in members.items() if name != _own(member, "_name")]
+    doubles = [(name, _own(member, "_name_")) for name, member in members.items() if name != _own(member, "_name_")]
     if doubles:
         shown = ", ".join(f"{alias} -> {name}" for alias, name in doubles)
         raise ValueError(f"duplicate values found in <enum '{class_name(enumeration_class)}'>: {shown}")

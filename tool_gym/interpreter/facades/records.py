@@ -123,12 +123,12 @@ class Record(tuple[Any, ...], metaclass=GuestMeta):
     __slots__ = ()
     __module__ = "collections"
     _fields: tuple[str, ...] = ()
-    _signature: Signature
-    _defaults: dict[str, Any]
+    _signature_: Signature
+    _defaults_: dict[str, Any]
 
     def __new__(cls, *arguments: Any, **names: Any) -> Any:
-        values = cls._signature.bind(arguments, names)
-        return tuple.__new__(cls, [values[name] if name in values else cls._defaults[name] for name in cls._fields])
+        values = cls._signature_.bind(arguments, names)
+        return tuple.__new__(cls, [values[name] if name in values else cls._defaults_[name] for name in cls._fields])
 
     @classmethod
     def _make(cls, iterable: Any) -> Any:
@@ -217,8 +217,8 @@ def make_record(
         "__slots__": (),
         "__module__": module,
         "_fields": fields,
-        "_defaults": defaults,
-        "_signature": Signature(f"{name}.__new__", fields, (), frozenset(defaults)),
+        "_defaults_": defaults,
+        "_signature_": Signature(f"{name}.__new__", fields, (), frozenset(defaults)),
     }
     return GuestMeta(name, (Record,), namespace)
 
