@@ -139,7 +139,12 @@ def load_tensors(file: Path) -> dict[str, Tensor]:
 def by_step(folder: Path) -> list[Path]:
     """The checkpoints in a run's ``checkpoints``, by step; what a killed process left half written is none."""
     named = [path for path in folder.glob("step_*") if path.name.removeprefix("step_").isdecimal()]
-    return sorted(named, key=lambda path: int(path.name.removeprefix("step_")))
+    return sorted(named, key=step_of)
+
+
+def step_of(path: Path) -> int:
+    """The step of one of ``by_step``'s."""
+    return int(path.name.removeprefix("step_"))
 
 
 def keep_last(folder: Path, count: int) -> None:

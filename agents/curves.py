@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ import matplotlib.pyplot as plt
 
 # Okabe and Ito's palette: told apart by the colour-blind, and in print with the line styles.
 BLUE, ORANGE, GREEN, VERMILION, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#666666"
+
+_drawing = threading.Lock()  # Matplotlib is not for several threads, and the runs of a stack end together.
 
 Series = tuple[str, str, str, str]  # column, label, colour, line style
 
@@ -79,6 +82,13 @@ def plot_run(rows: Sequence[dict[str, Any]], path: Path, *, title: str) -> None:
         path: the picture.
         title: named above the panels.
     """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp.png")
+    with _drawing:
+        _draw(rows, temporary, title)
+    os.replace(temporary, path)
+
+
+def _draw(rows: Sequence[dict[str, Any]], file: Path, title: str) -> None:
     figure, axes = plt.subplots(2, 3, figsize=(13, 6.6), constrained_layout=True)
     figure.suptitle(title, fontsize=12, parse_math=False)
     for axis, (name, series, share) in zip(axes.flat, _PANELS, strict=True):
@@ -92,7 +102,5 @@ def plot_run(rows: Sequence[dict[str, Any]], path: Path, *, title: str) -> None:
         axis.set_ylim(bottom=0, top=1.02 if share else None)
         if axis.get_legend_handles_labels()[0]:
             axis.legend(fontsize=8)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp.png")
-    figure.savefig(temporary, dpi=110)
+    figure.savefig(file, dpi=110)
     plt.close(figure)
-    os.replace(temporary, path)

@@ -5,7 +5,9 @@
 On a GPU one tiny policy leaves the device waiting for launches; a stack of them fills it. Each run is the ordinary
 one, in a thread of its own, up to where it samples or needs a gradient: there it waits until every other does, and
 all that wait for the same are served in one batch. What a run comes to depends on whom it is stacked with, in the last
-bits: the stack is part of its identity, stops at a common step, and is gone on with as a stack.
+bits: the stack is part of its identity, stops at a common step, and is gone on with as a stack. The same bytes each
+time are promised on the CPU alone: on a GPU they also depend on which rows are decoded together, so on how soon tools
+answer. A run that fails ends its stack.
 
 Cold starts are made one by one, as for runs alone, and shared with them.
 """
@@ -30,6 +32,7 @@ from torch import Tensor
 from agents import checkpoint as checkpoints
 from agents import runs, trainer
 from agents.coldstart import cold_start
+from agents.command import complain
 from agents.config import Config
 from agents.engine import ALONE, Loss, Sampling
 from agents.frozen import FrozenPolicy
@@ -41,7 +44,7 @@ from agents.signals import Stopped, StopSignals
 from tool_gym.errors import ConfigError, ToolGymError
 from tool_gym.interpreter import InterpreterPool
 
-_ALIKE = ("run.stack", "env.id", "policy", "run.steps", "run.device")
+_ALIKE = ("env.id", "policy", "run.steps", "run.device", "run.threads")
 
 
 # ---------------------------------------------------------------- joint arithmetic
@@ -197,6 +200,9 @@ class Stack:
     Args:
         count: runs.
         stop: what has been asked for by signals.
+
+    Attributes:
+        failure: what ended all runs, None as long as nothing has.
     """
 
     def __init__(self, count: int, stop: StopSignals) -> None:
@@ -204,29 +210,33 @@ class Stack:
         self._running = set(range(count))
         self._asked: dict[int, Any] = {}
         self._answers: dict[int, Any] = {}
-        self._failure: BaseException | None = None
+        self.failure: BaseException | None = None
         self._changed = threading.Condition()
 
     def ask(self, number: int, wanted: Any) -> Any:
-        """Wait for the answer to what run ``number`` asks. Raises RuntimeError where another run has failed."""
+        """Wait for the answer to what run ``number`` asks. Raises RuntimeError where the stack has failed."""
         with self._changed:
             self._asked[number] = wanted
             self._serve()
-            self._changed.wait_for(lambda: number in self._answers or self._failure is not None)
-            if self._failure is not None:
-                raise RuntimeError("another run of the stack failed") from self._failure
+            self._changed.wait_for(lambda: number in self._answers or self.failure is not None)
+            if self.failure is not None:
+                raise RuntimeError("another run of the stack failed, or what they did together") from self.failure
             return self._answers.pop(number)
 
     def leave(self, number: int, failure: BaseException | None = None) -> None:
         """Run ``number`` is over; with a failure, the others are, too."""
         with self._changed:
             self._running.discard(number)
-            self._failure = self._failure or failure
+            self.failure = self.failure or failure
             self._serve()
             self._changed.notify_all()
 
+    def fail(self, failure: BaseException) -> None:
+        """End all runs where they next ask, and at once: whoever serves may hold the lock for as long as that takes."""
+        self.failure = self.failure or failure
+
     def _serve(self) -> None:
-        if self._failure is not None or not self._asked or self._asked.keys() != self._running:
+        if self.failure is not None or not self._asked or self._asked.keys() != self._running:
             return
         kind = next(kind for kind in (_Gradients, Sampling, _Vote) if self._numbers(kind))
         numbers = self._numbers(kind)
@@ -234,7 +244,7 @@ class Stack:
         try:
             self._answers.update(zip(numbers, self._together(kind, wanted), strict=True))
         except BaseException as error:
-            self._failure = error
+            self.failure = error
         self._changed.notify_all()
 
     def _numbers(self, kind: type) -> list[int]:
@@ -244,7 +254,10 @@ class Stack:
         if kind is Sampling:
             return joint_sample(wanted) if len(wanted) > 1 else [ALONE.sample(wanted[0])]
         if kind is _Gradients:
-            joint_backward(wanted) if len(wanted) > 1 else ALONE.backward(*vars(wanted[0]).values())
+            if len(wanted) > 1:
+                joint_backward(wanted)
+            else:
+                ALONE.backward(wanted[0].policy, wanted[0].packed, wanted[0].loss)
             return [None] * len(wanted)
         return [self._stop.number] * len(wanted)
 
@@ -294,7 +307,7 @@ def train_stack(configs: Sequence[Config], stop: StopSignals) -> list[Path]:
     """Train runs together, from their start or, where their folders are there, from their last common checkpoint.
 
     Args:
-        configs: at least two, with the same ``run.stack``, policy, environment and number of steps, and with names.
+        configs: at least two, with the same ``run.stack`` and alike in what ``alike`` gives, in folders of their own.
         stop: handles the signals; all runs stop after the same step.
 
     Returns the folders. Raises ConfigError where they cannot be stacked, and what the first run to fail raised.
@@ -302,11 +315,14 @@ def train_stack(configs: Sequence[Config], stop: StopSignals) -> list[Path]:
     _check(configs)
     configs = [_keeping_enough(config) for config in configs]
     folders = [Path(config.run.runs_dir) / str(config.run.name) for config in configs]
+    # A run that is there goes on with its own settings.
+    for folder in filter(runs.has_config, folders):
+        _check_alike(runs.read_config(folder), configs[0])
     with InterpreterPool(workers=configs[0].run.workers) as pool:
-        _cold_starts(configs, pool)
-        _to_common_step(folders)
+        if not _to_common_step(folders):
+            _cold_starts(configs, pool)
         stack = Stack(len(configs), stop)
-        failures: list[BaseException] = []
+        stopped: list[Stopped] = []
 
         def member(number: int) -> None:
             own, config, folder = _Member(stack, number), configs[number], folders[number]
@@ -316,21 +332,37 @@ def train_stack(configs: Sequence[Config], stop: StopSignals) -> list[Path]:
                     trainer.resume(folder, notes, own, own, pool)
                 else:
                     trainer.train(config, notes, own, own, pool)
+            except Stopped as error:
+                stopped.append(error)
             except BaseException as error:
                 failure = error
-                failures.append(error)
-            stack.leave(number, None if isinstance(failure, Stopped) else failure)
+                if stack.failure is None:
+                    notes.note(f"failed: {error}")
+            stack.leave(number, failure)
 
         # Threads do not outlive a second signal, which ends the process from here.
         threads = [threading.Thread(target=member, args=(n,), daemon=True) for n in range(len(configs))]
-        with stop.deferred():
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-    if failures:
-        raise failures[0]
+        try:
+            with stop.deferred():
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+        except BaseException as error:
+            # Before the pool is closed: no run is to take for a result what that makes of its calls.
+            stack.fail(error)
+            raise
+    if stack.failure is not None:
+        raise stack.failure
+    if stopped:
+        raise stopped[0]
     return folders
+
+
+def alike(config: Config) -> tuple[Any, ...]:
+    """The settings in which all runs of a stack agree: those of _ALIKE."""
+    run = config.run
+    return config.env.id, config.policy, run.steps, run.device, run.threads
 
 
 def _check(configs: Sequence[Config]) -> None:
@@ -338,74 +370,90 @@ def _check(configs: Sequence[Config]) -> None:
     first = configs[0]
     if len(configs) < 2:
         raise ConfigError("stack", len(configs), "at least two runs")
-    for config in configs[1:]:
-        for name, own, common in zip(_ALIKE, _alike(config), _alike(first), strict=True):
-            if own != common:
-                raise ConfigError(name, own, f"the same for all runs of a stack: {common}")
+    if first.run.stack is None:
+        raise ConfigError("run.stack", None, "the stack that the run is in: it is part of what the run is")
+    for config in configs:
+        _check_alike(config, first)
+    names = [config.run.name for config in configs]
+    for name in names:
+        if name is None or names.count(name) > 1:
+            raise ConfigError("run.name", name, "a name of its own for each run of a stack")
+
+
+def _check_alike(config: Config, first: Config) -> None:
+    own, wanted = ((one.run.stack, *alike(one)) for one in (config, first))
+    for name, value, common in zip(("run.stack", *_ALIKE), own, wanted, strict=True):
+        if value != common:
+            raise ConfigError(name, value, f"the same for all runs of a stack: {common}")
 
 
 def _keeping_enough(config: Config) -> Config:
     """Keep so many checkpoints that a kill between two runs' saves leaves a step of which all have one.
 
-    Each run saves at the same steps and, in between, where an evaluation is its best.
+    Each run saves at the same steps and, in between, where an evaluation is its best. No run is a step ahead of
+    another, so that the last two common ones, and all that there can be between them, are enough.
     """
     run = config.run
-    between = 1 + run.checkpoint_every // run.eval_every
-    return config.replace(**{"run.keep_checkpoints": max(run.keep_checkpoints, 2 * between)})
-
-
-def _alike(config: Config) -> tuple[Any, ...]:
-    """The settings of _ALIKE."""
-    return config.run.stack, config.env.id, config.policy, config.run.steps, config.run.device
+    between = -(-run.checkpoint_every // run.eval_every)
+    return config.replace(**{"run.keep_checkpoints": max(run.keep_checkpoints, 2 + between)})
 
 
 def _cold_starts(configs: Sequence[Config], pool: InterpreterPool) -> None:
-    """Make those that are not there, so that no run waits within the stack for one that another is making."""
+    """Make those that are not there, with nothing else to do meanwhile."""
     for config in configs:
-        setup = Setup.open(config, pool=pool)
-        try:
-            cold_start(setup)
-        finally:
-            setup.close()
+        cold_start(Setup.open(config, pool=pool), trainer.check_cold_start)
 
 
-def _to_common_step(folders: Sequence[Path]) -> None:
-    """Take back every run to the last step of which all have an intact checkpoint; without one, to its start."""
-    if not any(runs.has_config(folder) for folder in folders):
-        return
-    whole = [{path.name for path in checkpoints.by_step(folder / "checkpoints") if _intact(path)} for folder in folders]
-    common = set.intersection(*whole)
-    last = max((int(name.removeprefix("step_")) for name in common), default=-1)
-    for folder in folders:
-        for path in checkpoints.by_step(folder / "checkpoints"):
-            if int(path.name.removeprefix("step_")) > last:
+def _to_common_step(folders: Sequence[Path]) -> bool:
+    """Take back every run to the last step that all can go on from; False: to its start, as one has not begun.
+
+    Raises ConfigError where all have begun and there is no such step, or another process works on one.
+    """
+    there = [folder for folder in folders if runs.has_config(folder)]
+    with contextlib.ExitStack() as held:
+        for folder in there:
+            held.enter_context(runs.locked(folder))
+            checkpoints.remove_leftovers(folder)
+        begun = len(there) == len(folders) and all(checkpoints.by_step(folder / "checkpoints") for folder in folders)
+        common = set.intersection(*map(trainer.usable_steps, folders)) if begun else set()
+        if begun and not common:
+            wanted = "a checkpoint of the same step as the other runs of the stack: some are damaged or gone"
+            raise ConfigError("run", str(folders[0]), wanted)
+        for folder in there:
+            # Without it the run is not finished, whatever becomes of its checkpoints.
+            (folder / "summary.json").unlink(missing_ok=True)
+            kept = folder / "checkpoints"
+            if begun:
+                late = [path for path in checkpoints.by_step(kept) if checkpoints.step_of(path) > max(common)]
+            else:
+                late = [kept] if kept.exists() else []
+            for path in late:
                 shutil.rmtree(path)
-        if last < 0:
-            shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-        (folder / "summary.json").unlink(missing_ok=True)
+    return begun
 
 
-def _intact(path: Path) -> bool:
+def _read(words: Sequence[str]) -> list[Config]:
+    """The configurations in the file that the command line names. Raises ConfigError where there are none."""
+    if len(words) != 1:
+        raise ConfigError("arguments", list(words), "one file, which lists configurations")
     try:
-        checkpoints.load(path)
-    except ConfigError:
-        return False
-    return True
+        listed = json.loads(Path(words[0]).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError("file", words[0], f"a list of configurations as JSON ({error})") from error
+    if not isinstance(listed, list) or not listed:
+        raise ConfigError("file", words[0], "a list of configurations as JSON")
+    return [Config.from_dict(values) for values in listed]
 
 
 def main(words: list[str]) -> int:
     """Train the runs of a file; returns the exit status, errors on purpose being one line on stderr."""
     stop = StopSignals(lambda text: print(text, flush=True))
     try:
-        if len(words) != 1:
-            raise ConfigError("arguments", words, "one file, which lists configurations")
-        configs = [Config.from_dict(values) for values in json.loads(Path(words[0]).read_text(encoding="utf-8"))]
         with stop.installed():
-            train_stack(configs, stop)
+            train_stack(_read(words), stop)
         return 0
     except (ToolGymError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, ConfigError) else 1
+        return complain(error)
     except Stopped as stopped:
         print(f"{stopped}; the same command goes on from the last common checkpoint", file=sys.stderr)
         return 128 + stopped.number

@@ -11,11 +11,12 @@ problems, noise and uniforms, and a resumed run is the run that was never interr
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -204,8 +205,9 @@ class Trainer:
 
     def prepare(self) -> None:
         """The cold start, and what depends on its reference."""
+        # Alone in a stack, too: runs that share it wait for the one that makes it, and could not meet it there.
         start = cold_start(
-            self.setup,
+            replace(self.setup, engine=ALONE),
             self._cold_start_step,
             lambda: self.display.note("another run is making the same cold start: waiting for it"),
         )
@@ -213,8 +215,7 @@ class Trainer:
         self._refer_to(start.reference)
 
     def _cold_start_step(self, step: int, loss: float) -> None:
-        if not math.isfinite(loss):
-            raise DivergenceError(f"cold start, step {step}: the loss is {loss}; a smaller --sft.learning-rate")
+        check_cold_start(step, loss)
         self.display.cold_start(step, self.config.sft.steps, loss)
 
     def _refer_to(self, reference: npt.NDArray[np.float64]) -> None:
@@ -419,14 +420,8 @@ class Trainer:
         first_error: ConfigError | None = None
         for folder in [*reversed(checkpoints.by_step(kept)), kept / _BEST]:
             try:
-                saved = checkpoints.load(folder)
-                state = _State(**saved.state)
-                for log in (self.metrics, self.trajectories):
-                    log.until(state.step, state.logs.get(log.file.name))
-                if best is None or best.state["step"] < state.best_step:
-                    if state.best_step != state.step:
-                        wanted = f"the policy of step {state.best_step}, which is damaged or gone"
-                        raise ConfigError("checkpoint", str(kept / _BEST), wanted)
+                saved, is_best = _leading_on(self.folder, folder, best)
+                if is_best:
                     checkpoints.save(kept / _BEST, saved)
                 return folder, saved
             except (ConfigError, TypeError) as error:
@@ -474,6 +469,48 @@ class Trainer:
         plot_run(read_metrics(self.folder), self.folder / "curves.png", title=self.folder.name)
         runs.write_summary(self.folder, summary)
         return summary
+
+
+def _leading_on(run: Path, place: Path, best: Checkpoint | None) -> tuple[Checkpoint, bool]:
+    """A checkpoint that a run can go on from, and whether it is to be kept as that of the best policy, too.
+
+    Args:
+        run: the run's folder.
+        place: the checkpoint's.
+        best: what is kept of the best policy; None: it is damaged or gone.
+
+    Raises ConfigError where it is damaged, the run's other files do not lead to it, or the best policy cannot be had
+    from there; TypeError where its state is that of another version.
+    """
+    saved = checkpoints.load(place)
+    state = _State(**saved.state)
+    for name in (METRICS_FILE, TRAJECTORIES_FILE):
+        runs.Log(run / name).until(state.step, state.logs.get(name))
+    if best is not None and best.state["step"] >= state.best_step:
+        return saved, False
+    if state.best_step != state.step:
+        wanted = f"the policy of step {state.best_step}, which is damaged or gone"
+        raise ConfigError("checkpoint", str(run / "checkpoints" / _BEST), wanted)
+    return saved, True
+
+
+def usable_steps(run: Path) -> set[int]:
+    """The steps of the checkpoints that a run can go on from; none where it has no folder yet."""
+    kept, steps = run / "checkpoints", set()
+    best: Checkpoint | None = None
+    with contextlib.suppress(ConfigError):
+        best = checkpoints.load(kept / _BEST)
+    for place in checkpoints.by_step(kept):
+        with contextlib.suppress(ConfigError, TypeError):
+            _leading_on(run, place, best)
+            steps.add(checkpoints.step_of(place))
+    return steps
+
+
+def check_cold_start(step: int, loss: float) -> None:
+    """Raises DivergenceError for a loss that is not finite."""
+    if not math.isfinite(loss):
+        raise DivergenceError(f"cold start, step {step}: the loss is {loss}; a smaller --sft.learning-rate")
 
 
 def _plain(value: float | None) -> float | int | None:

@@ -1,7 +1,7 @@
 """Where the runs of a sweep are executed: processes of this machine, or tasks of a Ray cluster.
 
-Each run is one ``train.py`` of one thread. An executor tells of each as it ends, with the run packed for a store, or
-with the log of what went wrong; a run that fails stops no other.
+Each run is one ``train.py`` of one thread, each stack of runs one ``agents.stack``. An executor tells of each run as its
+process ends, with the run packed for a store, or with the log of what went wrong; a process that fails stops no other.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _terminable() -> Iterator[None]:
 
 def run_local(jobs: Sequence[Job], on_outcome: OnOutcome, *, processes: int) -> None:
     """Run all, each stack of them in a process, ``processes`` at a time, on this machine."""
-    waiting = _by_stack(jobs)
+    waiting = by_stack(jobs)
     running: list[tuple[list[Job], subprocess.Popen[bytes], Path]] = []
     made: set[str] = set()  # cold starts that some run has got past
     with _terminable():
@@ -137,7 +137,7 @@ def run_local(jobs: Sequence[Job], on_outcome: OnOutcome, *, processes: int) -> 
                 process.wait()
 
 
-def _by_stack(jobs: Sequence[Job]) -> list[list[Job]]:
+def by_stack(jobs: Sequence[Job]) -> list[list[Job]]:
     """The jobs of each stack, and each other job, in the order of their first."""
     units: dict[str, list[Job]] = {}
     for job in jobs:

@@ -18,8 +18,9 @@ from rich.console import Console
 from agents import runs
 from agents.config import Config
 from agents.setup import Setup
+from agents.stack import alike
 from experiments import store
-from experiments.executors import Job, Outcome, run_local, run_ray
+from experiments.executors import Job, Outcome, by_stack, run_local, run_ray
 from experiments.presets import PRESETS, expand
 from tool_gym.errors import ConfigError
 
@@ -49,7 +50,7 @@ class SweepConfig:
     stack: int = 1
     """Runs trained together in one process, their arithmetic in batched products: for a GPU; a CPU gains nothing."""
     shard: str = "1/1"
-    """`i/n`: every n-th run from the i-th on, so that n machines share a sweep; then merge the stores by copying."""
+    """`i/n`: every n-th run or stack from the i-th on: n machines share a sweep; then merge the stores by copying."""
     seeds: tuple[int, ...] = ()
     """Seeds in place of the preset's."""
     set: dict[str, str] = field(default_factory=dict)
@@ -77,8 +78,9 @@ def sweep(config: SweepConfig, console: Console) -> int:
     todo = [Job(name, run) for name, run in planned if not _kept(config, name, run)]
     if config.stack > 1:
         # What a run comes to depends on whom it is stacked with: all of a stack, or none.
-        missing = {job.config.run.stack for job in todo}
-        todo = [Job(name, run) for name, run in planned if run.run.stack in missing]
+        missing = {job.config.run.stack for job in todo} - {None}
+        names = {job.name for job in todo}
+        todo = [Job(name, run) for name, run in planned if name in names or run.run.stack in missing]
     processes = config.processes or os.cpu_count() or 1
     left = sum(map(seconds, todo, [config.kept] * len(todo))) / processes
     there = f"{len(planned)} runs, {len(planned) - len(todo)} finished, in {config.kept}"
@@ -126,7 +128,9 @@ def plan(config: SweepConfig) -> list[tuple[str, Config]]:
         if asked not in checked:
             checked.add(asked)
             Setup.open(run).close()
-    return _stacked(planned[first::every], config.stack)
+    # Stacks are whole, so that they are the same however many machines share the sweep.
+    units = by_stack([Job(name, run) for name, run in _stacked(planned, config.stack)])
+    return [(job.name, job.config) for unit in units[first::every] for job in unit]
 
 
 def _stacked(planned: Sequence[tuple[str, Config]], size: int) -> list[tuple[str, Config]]:
@@ -136,11 +140,11 @@ def _stacked(planned: Sequence[tuple[str, Config]], size: int) -> list[tuple[str
     open_stacks: dict[str, list[tuple[str, Config]]] = {}
     marks: dict[str, str] = {}
     for name, run in planned:
-        alike = repr((run.env.id, run.policy, run.run.steps, run.run.device))
-        members = open_stacks.setdefault(alike, [])
+        kind = repr(alike(run))
+        members = open_stacks.setdefault(kind, [])
         members.append((name, run))
         if len(members) == size:
-            marks |= _marks(open_stacks.pop(alike))
+            marks |= _marks(open_stacks.pop(kind))
     for members in open_stacks.values():
         marks |= _marks(members)
     return [(name, run.replace(**{"run.stack": marks.get(name)})) for name, run in planned]

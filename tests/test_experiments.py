@@ -24,6 +24,7 @@ from agents.metrics import TIMING
 from agents.runs import locked, read_config
 from agents.trainer import train
 from experiments import executors, store
+from experiments import sweep as sweep_module
 from experiments.__main__ import run
 from experiments.compare import CompareConfig, compare, varying
 from experiments.evaluate import EvaluateConfig, evaluate
@@ -299,11 +300,33 @@ def test_a_stored_run_says_what_its_folder_says_and_damage_is_named(
 
 def test_runs_wait_for_no_cold_start_that_another_is_making() -> None:
     jobs = [executors.Job(name, run) for name, run in plan(SweepConfig(seeds=(3, 4)))]
-    first, units = jobs[0], executors._by_stack(jobs[1:])
+    first, units = jobs[0], executors.by_stack(jobs[1:])
     (other,) = units[executors._next(units, [first], set())]
     assert other.config.run.seed == 4
     assert executors._next(units, [first], {executors._cold_start(first.config)}) == 0
     assert executors._next(units[:3], [first], set()) == 0  # all of them share it: then the first
+
+
+def test_stacks_are_the_same_however_many_machines_share_the_sweep() -> None:
+    config = SweepConfig(seeds=(3, 4), stack=3)
+    whole = {name: run.run.stack for name, run in plan(config)}
+    parts = [dict(plan(dataclasses.replace(config, shard=f"{i}/2"))) for i in (1, 2)]
+    assert all(parts)
+    assert {name: run.run.stack for part in parts for name, run in part.items()} == whole
+    assert not {run.run.stack for run in parts[0].values()} & {run.run.stack for run in parts[1].values()} - {None}
+
+
+def test_a_finished_run_without_a_stack_is_not_run_again_for_another_one_s_sake(tmp_path: Path) -> None:
+    # Two that cannot be stacked with each other.
+    grid = {"policy.width": "32,64", "algo.selector": "roc", "noise.correlation": "0.0"}
+    config = SweepConfig(out=tmp_path, seeds=(0,), grid=grid, stack=2, dry_run=True)
+    (done, run), (missing, _) = plan(config)
+    store.put(config.kept, b"", run)
+    sweep_module._rates[config.kept] = 1.0
+    console, out = say()
+    assert sweep(config, console) == 0
+    assert missing in out.getvalue()
+    assert done not in out.getvalue()
 
 
 def test_a_sweep_of_stacks_runs_each_in_one_process_and_all_of_it_or_none(

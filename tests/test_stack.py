@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,8 @@ import numpy as np
 import pytest
 import torch
 
-from agents import frozen
+from agents import checkpoint as checkpoints
+from agents import frozen, runs
 from agents import stack as stacks
 from agents.config import AlgoConfig, Config, PolicyConfig
 from agents.engine import ALONE, Sampling
@@ -26,10 +28,10 @@ from agents.model import Policy
 from agents.runs import read_metrics
 from agents.signals import StopSignals
 from agents.stack import Stack, joint_sample, train_stack
-from agents.trainer import train
+from agents.trainer import Trainer, train
 from tests.tiny import Silent, rows, tiny_config
 from tool_gym import rng
-from tool_gym.errors import ConfigError, DivergenceError
+from tool_gym.errors import ConfigError, DivergenceError, TaskError
 
 VOCABULARY, END = 12, 2
 SIZES = PolicyConfig(layers=2, width=32, heads=2, context=96, max_turn_tokens=12)
@@ -215,12 +217,147 @@ def test_runs_that_cannot_be_stacked_are_refused_before_anything_is_written(tmp_
     good = members(tmp_path)
     with pytest.raises(ConfigError, match="at least two runs"):
         train_stack(good[:1], StopSignals())
-    for change in ({"policy.width": 64}, {"run.steps": 9}, {"run.stack": "other"}, {"env.id": "tool_gym/Retrieval-v0"}):
+    with pytest.raises(ConfigError, match="part of what the run is"):
+        train_stack([config.replace(**{"run.stack": None}) for config in good], StopSignals())
+    for name in (None, good[0].run.name):
+        with pytest.raises(ConfigError, match="a name of its own"):
+            train_stack([good[0], good[1].replace(**{"run.name": name})], StopSignals())
+    for change in (
+        *({"policy.width": 64}, {"run.steps": 9}, {"run.stack": "other"}, {"env.id": "tool_gym/Retrieval-v0"}),
+        {"run.threads": 2},
+    ):
         with pytest.raises(ConfigError, match="the same for all runs of a stack"):
             train_stack([good[0], good[1].replace(**change)], StopSignals())
     with pytest.raises(ConfigError, match="sweep --stack"):
         train(good[0], Silent())
     assert not any(tmp_path.iterdir())
+
+
+def test_a_run_that_is_there_with_other_settings_is_not_gone_on_with(tmp_path: Path) -> None:
+    configs = members(tmp_path)
+    runs.create(tmp_path / str(configs[1].run.name), configs[1].replace(**{"policy.width": 64}))
+    with pytest.raises(ConfigError, match=r"policy.*the same for all runs of a stack"):
+        train_stack(configs, StopSignals())
+
+
+def test_what_fails_in_the_joint_arithmetic_is_what_the_stack_fails_with(
+    tmp_path: Path, tiny_cold_starts: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(wanted: Sequence[Sampling]) -> None:
+        raise TaskError("Arithmetic.grade raised")
+
+    monkeypatch.setattr(stacks, "joint_sample", broken)
+    with pytest.raises(TaskError, match=r"Arithmetic\.grade raised"):
+        train_stack(members(tiny_cold_starts(tmp_path)), StopSignals())
+
+
+def test_after_a_second_signal_no_run_is_answered_any_more() -> None:
+    stack = Stack(1, StopSignals())
+    stack.fail(KeyboardInterrupt())
+    with pytest.raises(RuntimeError, match="failed"):
+        stack.ask(0, stacks._Vote())
+
+
+def test_a_cold_start_made_in_a_stack_does_not_wait_for_the_others(tmp_path: Path) -> None:
+    class Refusing:
+        def sample(self, wanted: Sampling) -> Any:
+            raise AssertionError("asked the stack while holding the lock that another run of it may wait for")
+
+        backward = sample
+
+    trainer = Trainer(
+        tiny_config(tmp_path, **{"sft.steps": 2, "noise.kind": "iid"}), tmp_path / "run", Silent(), engine=Refusing()
+    )  # type: ignore[arg-type]
+    try:
+        trainer.prepare()
+    finally:
+        trainer.setup.close()
+    assert list((tmp_path / ".cache").glob("*.safetensors"))
+
+
+@pytest.fixture(scope="module")
+def trained(
+    tmp_path_factory: pytest.TempPathFactory, tiny_cold_starts: Callable[[Path], Path]
+) -> Callable[[Path], list[Path]]:
+    """Copies the folders of a stack, trained once, to a place."""
+    place = tiny_cold_starts(tmp_path_factory.mktemp("trained") / "stack")
+    folders = train_stack(members(place), StopSignals())
+
+    def put(to: Path) -> list[Path]:
+        return [Path(shutil.copytree(folder, to / folder.name)) for folder in folders]
+
+    return put
+
+
+def latest(folders: Sequence[Path]) -> list[str]:
+    return [checkpoints.latest(folder / "checkpoints").name for folder in folders]
+
+
+def test_a_checkpoint_that_a_kill_left_under_its_other_name_counts(
+    tmp_path: Path, trained: Callable[[Path], list[Path]]
+) -> None:
+    folders = trained(tmp_path)
+    kept = folders[1] / "checkpoints"
+    (kept / "step_000004").rename(kept / ".step_000004.old")
+    assert stacks._to_common_step(folders)
+    assert latest(folders) == ["step_000004"] * 3
+    assert not any(runs.finished(folder) for folder in folders)
+
+
+def test_a_stack_goes_back_to_a_step_to_which_the_logs_of_all_lead(
+    tmp_path: Path, trained: Callable[[Path], list[Path]]
+) -> None:
+    folders = trained(tmp_path)
+    metrics = folders[2] / "metrics.jsonl"
+    lines = metrics.read_bytes().splitlines(keepends=True)
+    metrics.write_bytes(b"".join([*lines[:3], lines[4]]))
+    assert stacks._to_common_step(folders)
+    assert latest(folders) == ["step_000002"] * 3
+
+
+def test_nothing_is_taken_back_where_a_run_is_worked_on_or_no_step_is_common(
+    tmp_path: Path, trained: Callable[[Path], list[Path]]
+) -> None:
+    folders = trained(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    with runs.locked(folders[1]), pytest.raises(ConfigError, match="no other process"):
+        stacks._to_common_step(folders)
+    (folders[0] / "metrics.jsonl").write_bytes(b"")
+    with pytest.raises(ConfigError, match="the same step as the other runs"):
+        stacks._to_common_step(folders)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_stack_of_which_a_run_has_not_begun_begins_again(
+    tmp_path: Path, trained: Callable[[Path], list[Path]]
+) -> None:
+    folders = trained(tmp_path)
+    shutil.rmtree(folders[0])
+    assert not stacks._to_common_step(folders)
+    assert not any((folder / "checkpoints").exists() for folder in folders)
+
+
+def test_what_a_run_keeps_reaches_back_to_the_common_step_before(tmp_path: Path) -> None:
+    for every in range(1, 9):
+        for between in range(1, 9):
+            changes = {"run.checkpoint_every": every, "run.eval_every": between, "run.keep_checkpoints": 1}
+            kept = stacks._keeping_enough(tiny_config(tmp_path, **changes)).run.keep_checkpoints
+            # Where every evaluation is the best, and the run has just saved what another has not.
+            saved = [step for step in range(200) if step % every == 0 or step % between == 0]
+            for at in range(every, 200, every):
+                assert at - every in [step for step in saved if step <= at][-kept:], (every, between, at)
+
+
+def test_a_file_without_configurations_is_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "stack.json"
+    for text in ("{", "[]", "3"):
+        file.write_text(text)
+        assert stacks.main([str(file)]) == 2
+    assert stacks.main([str(tmp_path / "none")]) == 2
+    assert stacks.main([]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 5
+    assert all(line.startswith("error: ") for line in lines)
 
 
 _ROOT = Path(__file__).parents[1]
