@@ -42,6 +42,9 @@ class Engine(Protocol):
     def backward(self, policy: Policy, packed: Packed, loss: Loss) -> None:
         """Add the gradients of a loss to those of the policy's parameters."""
 
+    def meet(self) -> None:
+        """Wait until every run with which the arithmetic is shared has come as far."""
+
 
 def packed_logits(policy: Policy, packed: Packed) -> Tensor:
     """Logits (K, vocabulary) of the positions after which a token is trained."""
@@ -66,6 +69,9 @@ class Alone:
 
     def backward(self, policy: Policy, packed: Packed, loss: Loss) -> None:
         loss(packed_logits(policy, packed)).backward()  # type: ignore[no-untyped-call]
+
+    def meet(self) -> None:
+        """There is no other run."""
 
 
 ALONE = Alone()

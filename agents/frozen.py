@@ -206,8 +206,10 @@ class FrozenPolicy:
         # two blocks (docs/PERFORMANCE.md). On a GPU each block costs a row of launches, whatever is in it.
         self.block_rows, self.block_cost = (256, 2000) if on_cpu else (1 << 20, 1 << 40)
         self._never, self._always = torch.tensor((-math.inf, 0.0), dtype=self._dtype, device=self.device)
-        self._weights: _Weights = _Weights(policy)
-        if len(policies) > 1:
+        self._weights: _Weights
+        if len(policies) == 1:
+            self._weights = _Weights(policy)
+        else:
             # A processor is busy with the rows of one; a batched product's bits would depend on how many each has.
             self._weights = _WeightsInTurn(policies) if on_cpu else _StackedWeights(policies)
         self._logit_bias = policy.logit_bias

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import shutil
 import sys
 import threading
@@ -44,7 +45,10 @@ from agents.signals import Stopped, StopSignals
 from tool_gym.errors import ConfigError, ToolGymError
 from tool_gym.interpreter import InterpreterPool
 
-_ALIKE = ("env.id", "policy", "run.steps", "run.device", "run.threads")
+_ALIKE = (
+    *("env.id", "policy", "run.steps", "run.device", "run.threads"),
+    *("run.eval_every", "run.checkpoint_every"),
+)
 
 
 # ---------------------------------------------------------------- joint arithmetic
@@ -58,8 +62,8 @@ class _Gradients:
 
 
 @dataclass(frozen=True)
-class _Vote:
-    """Whether a signal asks to stop: the same answer for all, at the same step."""
+class _Meeting:
+    """All have come as far. The answer is the signal that asks to stop, None without one: the same for all."""
 
 
 def joint_logits(policies: Sequence[Policy], batches: Sequence[Packed]) -> list[Tensor]:
@@ -194,8 +198,8 @@ class Stack:
     """Where the threads of some runs meet.
 
     A thread that asks for something waits until every one that is still running asks. Then gradients are computed
-    for all that want them; if none does, conversations sampled; if all vote, the vote is counted. So what is done
-    together depends on the runs alone and not on how threads are scheduled.
+    for all that want them; if none does, conversations sampled; if all only want to meet, they have met. So what is
+    done together depends on the runs alone and not on how threads are scheduled.
 
     Args:
         count: runs.
@@ -238,7 +242,7 @@ class Stack:
     def _serve(self) -> None:
         if self.failure is not None or not self._asked or self._asked.keys() != self._running:
             return
-        kind = next(kind for kind in (_Gradients, Sampling, _Vote) if self._numbers(kind))
+        kind = next(kind for kind in (_Gradients, Sampling, _Meeting) if self._numbers(kind))
         numbers = self._numbers(kind)
         wanted = [self._asked.pop(number) for number in numbers]
         try:
@@ -276,13 +280,16 @@ class _Member(StopSignals):
     def backward(self, policy: Policy, packed: Packed, loss: Loss) -> None:
         self._stack.ask(self._place, _Gradients(policy, packed, loss))
 
+    def meet(self) -> None:
+        self._stack.ask(self._place, _Meeting())
+
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
         yield
 
     @property
     def number(self) -> int | None:
-        number: int | None = self._stack.ask(self._place, _Vote())
+        number: int | None = self._stack.ask(self._place, _Meeting())
         return number
 
 
@@ -362,7 +369,8 @@ def train_stack(configs: Sequence[Config], stop: StopSignals) -> list[Path]:
 def alike(config: Config) -> tuple[Any, ...]:
     """The settings in which all runs of a stack agree: those of _ALIKE."""
     run = config.run
-    return config.env.id, config.policy, run.steps, run.device, run.threads
+    when = run.eval_every, run.checkpoint_every
+    return config.env.id, config.policy, run.steps, run.device, run.threads, *when
 
 
 def _check(configs: Sequence[Config]) -> None:
@@ -388,14 +396,16 @@ def _check_alike(config: Config, first: Config) -> None:
 
 
 def _keeping_enough(config: Config) -> Config:
-    """Keep so many checkpoints that a kill between two runs' saves leaves a step of which all have one.
+    """Checkpoints at the same steps in all runs, and so many that a kill between two saves leaves one that all have.
 
-    Each run saves at the same steps and, in between, where an evaluation is its best. No run is a step ahead of
-    another, so that the last two common ones, and all that there can be between them, are enough.
+    A run alone also has one where an evaluation is its best; here there is one at each evaluation. No run is a step
+    ahead of another, so that two are enough.
     """
     run = config.run
-    between = -(-run.checkpoint_every // run.eval_every)
-    return config.replace(**{"run.keep_checkpoints": max(run.keep_checkpoints, 2 + between)})
+    every = math.gcd(run.checkpoint_every, run.eval_every)
+    return config.replace(
+        **{"run.checkpoint_every": every, "run.keep_checkpoints": max(run.keep_checkpoints, 2)},
+    )
 
 
 def _cold_starts(configs: Sequence[Config], pool: InterpreterPool) -> None:

@@ -385,13 +385,14 @@ class Trainer:
     def _keep(self) -> None:
         """The checkpoints that are due after a step, once all that the step writes is written.
 
-        The best policy's comes second, so that no kill leaves it newer than the latest to go on from: on another
-        machine the run might not come to that policy again.
+        The best policy's comes second, in a stack only when all runs have the step's, so that no kill leaves it newer
+        than the latest to go on from: on another machine the run might not come to that policy again.
         """
         step, run = self.state.step, self.config.run
         best = step == self.state.best_step
         if best or step % run.checkpoint_every == 0 or step == run.steps:
             self._save()
+        self.setup.engine.meet()
         if best:
             self._save(_BEST)
 

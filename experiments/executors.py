@@ -1,7 +1,8 @@
 """Where the runs of a sweep are executed: processes of this machine, or tasks of a Ray cluster.
 
-Each run is one ``train.py`` of one thread, each stack of runs one ``agents.stack``. An executor tells of each run as its
-process ends, with the run packed for a store, or with the log of what went wrong; a process that fails stops no other.
+Each run is one ``train.py`` of one thread, each stack of runs one ``agents.stack``. An executor tells of each run as
+its process ends, with the run packed for a store, or with the log of what went wrong; a process that fails stops no
+other.
 """
 
 from __future__ import annotations

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import threading
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
+from agents import curves
 from agents.curves import plot_run
 from agents.display import LiveDisplay, PlainDisplay, figure, open_display, print_summary
 from agents.metrics import METRICS
@@ -69,3 +73,31 @@ def test_curves_are_drawn_also_where_columns_are_undefined(tmp_path: Path) -> No
     plot_run([row(0), row(1, **{"eval/accuracy": 0.5})], tmp_path / "curves.png", title="a $title$ with_odd_characters")
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert [path.name for path in tmp_path.iterdir()] == ["curves.png"]
+
+
+def test_pictures_of_runs_that_end_together_are_drawn_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawing, most, both = 0, 0, threading.Barrier(2)
+
+    def draw(rows: object, file: Path, title: str) -> None:
+        nonlocal drawing, most
+        drawing += 1
+        most = max(most, drawing)
+        # Waits for a second one, which would come at once were it not kept out.
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.1)
+        file.write_bytes(b"")
+        drawing -= 1
+
+    monkeypatch.setattr(curves, "_draw", draw)
+    threads = [
+        threading.Thread(target=curves.plot_run, args=([], tmp_path / f"{number}.png"), kwargs={"title": ""})
+        for number in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.png", "1.png"]

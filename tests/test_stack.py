@@ -255,19 +255,23 @@ def test_after_a_second_signal_no_run_is_answered_any_more() -> None:
     stack = Stack(1, StopSignals())
     stack.fail(KeyboardInterrupt())
     with pytest.raises(RuntimeError, match="failed"):
-        stack.ask(0, stacks._Vote())
+        stack.ask(0, stacks._Meeting())
 
 
 def test_a_cold_start_made_in_a_stack_does_not_wait_for_the_others(tmp_path: Path) -> None:
     class Refusing:
-        def sample(self, wanted: Sampling) -> Any:
+        def sample(self, wanted: Any) -> Any:
             raise AssertionError("asked the stack while holding the lock that another run of it may wait for")
 
-        backward = sample
+        def backward(self, *wanted: Any) -> None:
+            self.sample(wanted)
+
+        def meet(self) -> None:
+            self.sample(None)
 
     trainer = Trainer(
         tiny_config(tmp_path, **{"sft.steps": 2, "noise.kind": "iid"}), tmp_path / "run", Silent(), engine=Refusing()
-    )  # type: ignore[arg-type]
+    )
     try:
         trainer.prepare()
     finally:
@@ -337,15 +341,27 @@ def test_a_stack_of_which_a_run_has_not_begun_begins_again(
     assert not any((folder / "checkpoints").exists() for folder in folders)
 
 
-def test_what_a_run_keeps_reaches_back_to_the_common_step_before(tmp_path: Path) -> None:
-    for every in range(1, 9):
-        for between in range(1, 9):
-            changes = {"run.checkpoint_every": every, "run.eval_every": between, "run.keep_checkpoints": 1}
-            kept = stacks._keeping_enough(tiny_config(tmp_path, **changes)).run.keep_checkpoints
-            # Where every evaluation is the best, and the run has just saved what another has not.
-            saved = [step for step in range(200) if step % every == 0 or step % between == 0]
-            for at in range(every, 200, every):
-                assert at - every in [step for step in saved if step <= at][-kept:], (every, between, at)
+def test_no_best_policy_is_kept_before_all_runs_can_go_on_from_its_step(
+    tmp_path: Path, tiny_cold_starts: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved: list[tuple[str, str, int]] = []
+    save = checkpoints.save
+
+    def noted(folder: Path, checkpoint: checkpoints.Checkpoint) -> None:
+        save(folder, checkpoint)
+        saved.append((folder.parent.parent.name, folder.name, checkpoint.state["step"]))
+
+    monkeypatch.setattr(checkpoints, "save", noted)
+    # Checkpoints less often than evaluations, of which one may be the best.
+    changes = {"run.steps": 3, "run.eval_every": 1, "run.checkpoint_every": 3, "run.keep_checkpoints": 1}
+    folders = train_stack(members(tiny_cold_starts(tmp_path), **changes), StopSignals())
+    assert any(name == "best" for _, name, _ in saved)
+    for at, (_, name, step) in enumerate(saved):
+        if name == "best":
+            there = {run for run, kept, _ in saved[:at] if kept == checkpoints.step_name(step)}
+            assert there == {folder.name for folder in folders}
+    for folder in folders:
+        assert [path.name for path in checkpoints.by_step(folder / "checkpoints")] == ["step_000002", "step_000003"]
 
 
 def test_a_file_without_configurations_is_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
