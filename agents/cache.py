@@ -64,6 +64,8 @@ class CacheMemory:
             if place is not None:
                 break
         else:
+            # A new one does for what those that nobody uses did, or each size yet unseen would add to the memory.
+            self._segments = [segment for segment in self._segments if segment.used]
             segment, place = _Segment(max(size, _SEGMENT)), 0
             self._segments.append(segment)
         memory = segment.memory[place : place + size].view(dtype)[: math.prod(shape)].view(shape)
@@ -92,6 +94,10 @@ class _Segment:
                 return free
             free = end
         return None
+
+    @property
+    def used(self) -> bool:
+        return any(cache() is not None for _, _, cache in self._lent)
 
     def lend(self, start: int, size: int, cache: Cache) -> None:
         self._lent.append((start, start + size, weakref.ref(cache)))

@@ -279,6 +279,12 @@ def test_a_cold_start_made_in_a_stack_does_not_wait_for_the_others(tmp_path: Pat
     assert list((tmp_path / ".cache").glob("*.safetensors"))
 
 
+def test_a_cold_start_that_diverges_is_not_kept_for_the_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stacks, "cold_start", lambda setup, on_step: on_step(3, float("nan")))
+    with pytest.raises(DivergenceError, match="cold start, step 3"):
+        train_stack(members(tmp_path), StopSignals())
+
+
 @pytest.fixture(scope="module")
 def trained(
     tmp_path_factory: pytest.TempPathFactory, tiny_cold_starts: Callable[[Path], Path]
