@@ -32,6 +32,7 @@ from torch import Tensor
 
 from agents import checkpoint as checkpoints
 from agents import runs, trainer
+from agents.cache import CacheMemory
 from agents.coldstart import cold_start
 from agents.command import complain
 from agents.config import Config
@@ -216,6 +217,7 @@ class Stack:
         self._answers: dict[int, Any] = {}
         self.failure: BaseException | None = None
         self._changed = threading.Condition()
+        self._memory = CacheMemory()
 
     def ask(self, number: int, wanted: Any) -> Any:
         """Wait for the answer to what run ``number`` asks. Raises RuntimeError where the stack has failed."""
@@ -256,6 +258,9 @@ class Stack:
 
     def _together(self, kind: type, wanted: Sequence[Any]) -> Sequence[Any]:
         if kind is Sampling:
+            for one in wanted:
+                # Whoever is the first of those that sample: each would keep as much as all of them need together.
+                one.policy.cache_memory = self._memory
             return joint_sample(wanted) if len(wanted) > 1 else [ALONE.sample(wanted[0])]
         if kind is _Gradients:
             if len(wanted) > 1:
@@ -325,7 +330,7 @@ def train_stack(configs: Sequence[Config], stop: StopSignals) -> list[Path]:
     # A run that is there goes on with its own settings.
     for folder in filter(runs.has_config, folders):
         _check_alike(runs.read_config(folder), configs[0])
-    with InterpreterPool(workers=configs[0].run.workers) as pool:
+    with InterpreterPool(workers=max(config.run.workers for config in configs)) as pool:
         if not _to_common_step(folders):
             _cold_starts(configs, pool)
         stack = Stack(len(configs), stop)
