@@ -26,12 +26,13 @@ from agents.engine import ALONE, Sampling
 from agents.grpo import TrainingBatch, UpdateStats, update
 from agents.model import Policy
 from agents.runs import read_metrics
-from agents.signals import StopSignals
+from agents.signals import Stopped, StopSignals
 from agents.stack import Stack, joint_sample, train_stack
 from agents.trainer import Trainer, train
 from tests.tiny import Silent, rows, tiny_config
 from tool_gym import rng
 from tool_gym.errors import ConfigError, DivergenceError, TaskError
+from tool_gym.interpreter import InterpreterPool
 
 VOCABULARY, END = 12, 2
 SIZES = PolicyConfig(layers=2, width=32, heads=2, context=96, max_turn_tokens=12)
@@ -257,6 +258,37 @@ def test_after_a_second_signal_no_run_is_answered_any_more() -> None:
     stack.fail(KeyboardInterrupt())
     with pytest.raises(RuntimeError, match="failed"):
         stack.ask(0, stacks._Meeting())
+
+
+def test_a_second_signal_ends_the_runs_before_it_takes_the_workers_from_them(
+    tmp_path: Path, tiny_cold_starts: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    before, fail, close = threading.enumerate(), Stack.fail, InterpreterPool.close
+
+    def struck(thread: threading.Thread) -> None:
+        raise Stopped(signal.SIGINT)
+
+    def failing(stack: Stack, failure: BaseException) -> None:
+        order.append("runs")
+        fail(stack, failure)
+
+    def closing(pool: InterpreterPool) -> None:
+        order.append("workers")
+        close(pool)
+
+    monkeypatch.setattr(Stack, "fail", failing)
+    monkeypatch.setattr(InterpreterPool, "close", closing)
+    configs = members(tiny_cold_starts(tmp_path))
+    with monkeypatch.context() as waiting:
+        waiting.setattr(threading.Thread, "join", struck)
+        with pytest.raises(Stopped):
+            train_stack(configs, StopSignals())
+    assert order == ["runs", "workers"]
+    for thread in set(threading.enumerate()) - set(before):
+        if "watchdog" not in thread.name:
+            thread.join(30)
+            assert not thread.is_alive(), "a run goes on without being able to meet the others"
 
 
 def test_a_cold_start_made_in_a_stack_does_not_wait_for_the_others(tmp_path: Path) -> None:
