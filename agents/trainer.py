@@ -158,10 +158,11 @@ class Trainer:
     """
 
     def __init__(self, config: Config, folder: Path, display: Display, stop: StopSignals | None = None) -> None:
-        self.config, self.folder, self.display = config, folder, display
+        self.folder, self.display = folder, display
         self.stop = StopSignals() if stop is None else stop
         self.alarms = Alarms()
         self.setup = Setup.open(config)
+        self.config = self.setup.config
         self.state = _State()
         self.policy: Policy = self.setup.new_policy()
         self.optimizer = torch.optim.AdamW(
@@ -202,7 +203,7 @@ class Trainer:
     def _cold_start_step(self, step: int, loss: float) -> None:
         if not math.isfinite(loss):
             raise DivergenceError(f"cold start, step {step}: the loss is {loss}; a smaller --sft.learning-rate")
-        self.display.cold_start(step, self.config.sft.steps, loss)
+        self.display.cold_start(step, self.config.sft.step_count, loss)
 
     def _refer_to(self, reference: npt.NDArray[np.float64]) -> None:
         self.reference = reference
@@ -484,7 +485,7 @@ def train(config: Config, display: Display, stop: StopSignals | None = None) -> 
         raise ConfigError("run.name", name, f"a name that is not taken in {run.runs_dir} (--resume {folder} goes on)")
     trainer = Trainer(config, folder, display, stop)
     try:
-        runs.create(folder, config)
+        runs.create(folder, trainer.config)
     except OSError as error:
         trainer.setup.close()
         raise ConfigError("run.runs_dir", run.runs_dir, f"a folder that can be written ({error.strerror})") from error
