@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.config import PolicyConfig
+from agents.config import PolicyConfig, SFTConfig
 from agents.tokenizer import Tokenizer
 from tool_gym import rng
 from tool_gym.episodes import Episodes
@@ -414,6 +414,11 @@ def test_an_unknown_style_is_refused_with_the_known_ones_named():
 def test_the_default_mixture_is_complete_and_of_known_styles():
     assert sum(Assignments.mixture.values()) == pytest.approx(1.0, abs=1e-12)
     assert set(Assignments.mixture) <= set(STYLES)
+
+
+def test_its_cold_start_is_one_that_can_be_run():
+    complete = SFTConfig().completed(Assignments.cold_start)
+    assert (complete.steps, complete.batch) == (Assignments.cold_start["steps"], Assignments.cold_start["batch"])
 
 
 # -- with the real interpreter

@@ -73,12 +73,14 @@ class Assignments(RejectionFamily[Lists]):
 
     difficulties: ClassVar[tuple[int, ...]] = (3, 4, 5, 6)
     mixture: ClassVar[Mapping[str, float]] = {
-        "clean": 0.25,
-        "confused": 0.45,
+        "clean": 0.30,
+        "confused": 0.40,
         "slip_then_fix": 0.10,
         "slip_then_guess": 0.10,
         "guess": 0.10,
     }
+    # Copying in another order takes many updates to be learned, and more demonstrations than most tasks need.
+    cold_start: ClassVar[Mapping[str, int]] = {"steps": 2000, "batch": 32}
     max_error_chars: ClassVar[int | None] = 27  # ``NameError: line 1: name 'b'``
 
     def __init__(self, answers: int = 10) -> None:
