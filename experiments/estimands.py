@@ -30,7 +30,7 @@ from experiments.statistics import (
     unpaired_difference,
     verdict,
 )
-from experiments.store import ASIDE, Run, flat
+from experiments.store import ASIDE, Run, differing, flat
 
 Numbers = npt.NDArray[np.float64]
 Setting = tuple[tuple[str, Any], ...]
@@ -61,8 +61,7 @@ def arm(run: Run) -> str:
 def settings_of(runs: Sequence[Run]) -> dict[Setting, list[Run]]:
     """The runs by what they have in common; only fields that differ somewhere are named. In order of their values."""
     own = [flat(run.config) for run in runs]
-    names = [name for name in (own[0] if own else ()) if name not in _ARM_FIELDS and name not in ASIDE]
-    varying = [name for name in names if len({repr(fields[name]) for fields in own}) > 1]
+    varying = differing([run.config for run in runs], _ARM_FIELDS | ASIDE)
     found: dict[Setting, list[Run]] = {}
     for run, fields in zip(runs, own, strict=True):
         found.setdefault(tuple((name, _hashable(fields[name])) for name in varying), []).append(run)

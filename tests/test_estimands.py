@@ -141,9 +141,10 @@ def test_every_question_that_the_runs_can_answer_is_answered_in_order() -> None:
 
 def test_environments_are_settings_apart_and_the_smallest_model_speaks_of_its_own_only() -> None:
     runs = []
-    for env, gain in (("tool_gym/Arithmetic-v0", 0.1), ("tool_gym/Retrieval-v0", -0.1)):
+    for env, gain, steps in (("tool_gym/Arithmetic-v0", 0.1, 450), ("tool_gym/Retrieval-v0", -0.1, 900)):
         for correlation in (0.0, 0.9):
-            runs += pairs(0.5 + gain, 0.5, env__id=env, noise__correlation=correlation)
+            changes = {"env__id": env, "noise__correlation": correlation, "sft__steps": steps}
+            runs += pairs(0.5 + gain, 0.5, **changes)
     found = {label(e.setting): e for e in estimate(GAIN, runs)}  # type: ignore[arg-type]
     assert set(found) == {
         f"tool_gym/{env}-v0, ρ {correlation}" for env in ("Arithmetic", "Retrieval") for correlation in ("0", "0.9")
