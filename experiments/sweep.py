@@ -7,7 +7,7 @@ import hashlib
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -119,14 +119,20 @@ def plan(config: SweepConfig) -> list[tuple[str, Config]]:
     base = base.replace(**{"run.keep_checkpoints": 1})
     grid = {name: _values(text) for name, text in config.grid.items()}
     planned = expand(preset, base, grid=grid, seeds=config.seeds)
-    checked = set()
+    opened: dict[str, Setup] = {}
     for _, run in planned:
         # What Setup checks depends on these alone; a run must not find it out in the middle of the night.
-        asked = repr((run.env, run.policy, run.sft.mixture, run.run.device))
-        if asked not in checked:
-            checked.add(asked)
-            Setup.open(run).close()
-    return _stacked(planned[first::every], config.stack)
+        if (asked := _asked(run)) not in opened:
+            opened[asked] = Setup.open(run)
+            opened[asked].close()
+    # What a run leaves to its task is part of what it is known by.
+    whole = [(name, replace(run, sft=opened[_asked(run)].config.sft)) for name, run in planned]
+    return _stacked(whole[first::every], config.stack)
+
+
+def _asked(run: Config) -> str:
+    """Runs for which this agrees are set up alike."""
+    return repr((run.env, run.policy, run.sft, run.run.device))
 
 
 def _stacked(planned: Sequence[tuple[str, Config]], size: int) -> list[tuple[str, Config]]:
