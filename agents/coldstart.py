@@ -91,7 +91,7 @@ def cold_start(
 def _make(setup: Setup, on_step: Callable[[int, float], None]) -> dict[str, Tensor]:
     config = setup.config
     policy = setup.new_policy()
-    if config.sft.steps:
+    if config.sft.step_count:
         examples = sft.demonstrate(
             setup.env,
             setup.pool,

@@ -9,6 +9,7 @@ import dataclasses
 import math
 import types
 import typing
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -168,14 +169,17 @@ class PolicyConfig:
         _within("policy", self, "max_reply_tokens", MIN_OUTPUT_CHARS + REPLY_TAGS, 8192)
 
 
+_COLD_START: Mapping[str, int] = {"steps": 450, "batch": 64}
+
+
 @dataclass(frozen=True)
 class SFTConfig:
     """The cold start: supervised training on demonstrations that teach the format, not the reasoning."""
 
-    steps: int = 450
-    """Optimiser steps."""
-    batch: int = 64
-    """Demonstrations a step."""
+    steps: int | None = None
+    """Optimiser steps. None: the task's, 450 where it says nothing."""
+    batch: int | None = None
+    """Demonstrations a step. None: the task's, 64 where it says nothing."""
     demonstrations: int = 16384
     """Distinct demonstrations drawn; steps take them in keyed order, epoch after epoch."""
     learning_rate: float = 3e-3
@@ -191,9 +195,11 @@ class SFTConfig:
 
     def __post_init__(self) -> None:
         _check_types("sft", self)
-        _within("sft", self, "steps", 0, 1_000_000)
-        _within("sft", self, "batch", 1, 65536)
-        _within("sft", self, "demonstrations", self.batch, 10_000_000)
+        if self.steps is not None:
+            _within("sft", self, "steps", 0, 1_000_000)
+        if self.batch is not None:
+            _within("sft", self, "batch", 1, 65536)
+        _within("sft", self, "demonstrations", self.batch_size, 10_000_000)
         _within("sft", self, "learning_rate", 0.0, 1.0, open_low=True)
         _within("sft", self, "warmup", 0, 1_000_000)
         _within("sft", self, "weight_decay", 0.0, 10.0)
@@ -202,6 +208,26 @@ class SFTConfig:
             shares = self.mixture.values()
             if not shares or not min(shares) >= 0 or not math.isclose(sum(shares), 1.0, abs_tol=1e-9):
                 raise ConfigError("sft.mixture", self.mixture, "shares that are not negative and sum to 1")
+
+    @property
+    def step_count(self) -> int:
+        return _COLD_START["steps"] if self.steps is None else self.steps
+
+    @property
+    def batch_size(self) -> int:
+        return _COLD_START["batch"] if self.batch is None else self.batch
+
+    def completed(self, cold_start: Mapping[str, int]) -> SFTConfig:
+        """With numbers for what is None: those of a task's ``cold_start``, else the default ones.
+
+        Raises ConfigError for a setting that a task does not have, or a value outside its range.
+        """
+        for name in cold_start:
+            if name not in _COLD_START:
+                raise ConfigError("Task.cold_start", name, ", ".join(_COLD_START))
+        wanted = {**_COLD_START, **cold_start}
+        left: dict[str, Any] = {name: wanted[name] for name in _COLD_START if getattr(self, name) is None}
+        return dataclasses.replace(self, **left)
 
 
 def _samples(rule: Selector) -> tuple[int, int]:

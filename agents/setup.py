@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ class Setup:
     """The parts of a run that do not learn.
 
     Attributes:
-        config: the whole configuration.
+        config: the whole configuration, with the task's numbers for what it left to the task.
         env: task, tools and turns.
         tokenizer: of the environment's tools.
         difficulties: levels trained on.
@@ -69,6 +70,7 @@ class Setup:
         """
         torch.set_num_threads(config.run.threads)
         env = _environment(config)
+        config = dataclasses.replace(config, sft=config.sft.completed(env.task.cold_start))
         levels = env.task.difficulties
         difficulties = config.env.difficulties or levels[:2]
         for level in difficulties:

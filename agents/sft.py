@@ -96,7 +96,7 @@ def learning_rate(config: SFTConfig, step: int) -> float:
     """Linear warm-up, then linear decay towards a tenth of the peak, which the step after the last would have."""
     if step < config.warmup:
         return config.learning_rate * (step + 1) / config.warmup
-    progress = (step - config.warmup) / max(config.steps - config.warmup, 1)
+    progress = (step - config.warmup) / max(config.step_count - config.warmup, 1)
     return config.learning_rate * (1.0 - 0.9 * progress)
 
 
@@ -117,7 +117,8 @@ def train(
     groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": gains, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=config.learning_rate, betas=_BETAS, fused=True)
     losses = []
-    for step, chosen in zip(range(config.steps), _batches(len(examples.lengths_M), config.batch, seed), strict=False):
+    batches = _batches(len(examples.lengths_M), config.batch_size, seed)
+    for step, chosen in zip(range(config.step_count), batches, strict=False):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(config, step)
         optimizer.zero_grad(set_to_none=True)

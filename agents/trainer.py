@@ -171,11 +171,12 @@ class Trainer:
         engine: Engine = ALONE,
         pool: InterpreterPool | None = None,
     ) -> None:
-        self.config, self.folder, self.display = config, folder, display
+        self.folder, self.display = folder, display
         self.stop = StopSignals() if stop is None else stop
         self.alarms = Alarms()
         self.metrics, self.trajectories = (runs.Log(folder / name) for name in (METRICS_FILE, TRAJECTORIES_FILE))
         self.setup = Setup.open(config, engine, pool)
+        self.config = self.setup.config
         self.state = _State()
         self.policy: Policy = self.setup.new_policy()
         self.optimizer = torch.optim.AdamW(
@@ -216,7 +217,7 @@ class Trainer:
 
     def _cold_start_step(self, step: int, loss: float) -> None:
         check_cold_start(step, loss)
-        self.display.cold_start(step, self.config.sft.steps, loss)
+        self.display.cold_start(step, self.config.sft.step_count, loss)
 
     def _refer_to(self, reference: npt.NDArray[np.float64]) -> None:
         self.reference = reference
@@ -561,7 +562,7 @@ def train(
     _check_stack(config, engine)
     trainer = Trainer(config, folder, display, stop, engine, pool)
     try:
-        runs.create(folder, config)
+        runs.create(folder, trainer.config)
     except OSError as error:
         trainer.setup.close()
         raise ConfigError("run.runs_dir", run.runs_dir, f"a folder that can be written ({error.strerror})") from error

@@ -13,7 +13,7 @@ import tyro
 from rich.console import Console
 
 from experiments.statistics import mean_interval, paired_difference
-from experiments.store import ASIDE, Run, flat, read_runs
+from experiments.store import ASIDE, Run, differing, flat, read_runs
 from tool_gym.protocol import printable
 
 Numbers = npt.NDArray[np.float64]
@@ -46,9 +46,7 @@ FIGURES: tuple[Figure, ...] = (
 
 def varying(runs: Sequence[Run]) -> list[str]:
     """The dotted fields in which the runs differ, the seed and what no result depends on aside."""
-    settings = [flat(run.config) for run in runs]
-    aside = {"run.seed", "run.stack", *ASIDE}
-    return [name for name in settings[0] if name not in aside and len({repr(each[name]) for each in settings}) > 1]
+    return differing([run.config for run in runs], frozenset({"run.seed", "run.stack"}) | ASIDE)
 
 
 def compare(config: CompareConfig, console: Console) -> None:

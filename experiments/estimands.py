@@ -30,7 +30,7 @@ from experiments.statistics import (
     unpaired_difference,
     verdict,
 )
-from experiments.store import ASIDE, Run, flat
+from experiments.store import ASIDE, Run, differing, flat
 
 Numbers = npt.NDArray[np.float64]
 Setting = tuple[tuple[str, Any], ...]
@@ -38,6 +38,7 @@ Setting = tuple[tuple[str, Any], ...]
 
 _ARM_FIELDS = frozenset({"algo.selector", "algo.switch_to", "run.seed", "run.stack"})
 _SHORT = {
+    "env.id": "",
     "env.answers": "answers",
     "noise.correlation": "ρ",
     "noise.reference": "reference",
@@ -60,8 +61,7 @@ def arm(run: Run) -> str:
 def settings_of(runs: Sequence[Run]) -> dict[Setting, list[Run]]:
     """The runs by what they have in common; only fields that differ somewhere are named. In order of their values."""
     own = [flat(run.config) for run in runs]
-    names = [name for name in (own[0] if own else ()) if name not in _ARM_FIELDS and name not in ASIDE]
-    varying = [name for name in names if len({repr(fields[name]) for fields in own}) > 1]
+    varying = differing([run.config for run in runs], _ARM_FIELDS | ASIDE)
     found: dict[Setting, list[Run]] = {}
     for run, fields in zip(runs, own, strict=True):
         found.setdefault(tuple((name, _hashable(fields[name])) for name in varying), []).append(run)
@@ -81,8 +81,8 @@ def _hashable(value: Any) -> Any:
 
 
 def label(setting: Setting) -> str:
-    """A setting for people: ``answers 10, ρ 0.9``."""
-    return ", ".join(f"{_SHORT.get(name, name)} {_shown(value)}" for name, value in setting) or "all runs"
+    """A setting for people: ``tool_gym/Retrieval-v0, answers 10, ρ 0.9``."""
+    return ", ".join(f"{_SHORT.get(name, name)} {_shown(value)}".strip() for name, value in setting) or "all runs"
 
 
 def _shown(value: Any) -> str:
@@ -167,6 +167,9 @@ class Claim:
 
 Claims = Callable[[Config], tuple[Claim, ...]]
 
+MODELLED = "tool_gym/Arithmetic-v0"
+"""The environment that the smallest model is one of: of others it says nothing."""
+
 
 def paper(sign: int) -> Claims:
     return lambda _: (Claim("the paper", sign),)
@@ -186,6 +189,11 @@ def both(*sources: Claims) -> Claims:
     return lambda config: tuple(claim for source in sources for claim in source(config))
 
 
+def shape_of_model(sign: int) -> Claims:
+    """A sign that the smallest model has wherever it was run: in the environment that it is a model of."""
+    return lambda config: (Claim("the smallest model", sign),) if config.env.id == MODELLED else ()
+
+
 def nobody(_: Config) -> tuple[Claim, ...]:
     return ()
 
@@ -197,7 +205,7 @@ def predicted(config: Config) -> tuple[float, float] | None:
     """
     noise = config.noise
     correlation = {"iid": 0.0, "correlated": noise.correlation}.get(noise.kind)
-    if config.env.id != "tool_gym/Arithmetic-v0" or correlation is None or correlation < 0 or noise.rate != 0.3:
+    if config.env.id != MODELLED or correlation is None or correlation < 0 or noise.rate != 0.3:
         return None
     calls = (config.env.max_turns or 5) - 1
     mixture = config.sft.mixture
@@ -306,8 +314,9 @@ def _adjusted(estimates: Sequence[Estimate]) -> list[Estimate]:
 def interaction(figure: Figure, runs: Sequence[Run], low: float = 0.0, high: float = 0.9) -> list[Estimate]:
     """Estimand 2: Δ(roc − stratified) at ρ = ``high`` less Δ at ρ = ``low``, paired by seed, where all else agrees."""
     question = f"does the gain grow from ρ = {low:g} to ρ = {high:g}?"
-    contrast = Contrast(2, question, f"Δ at ρ {high:g}", f"Δ at ρ {low:g}", figure)
+    contrast = Contrast(2, question, f"Δ at ρ {high:g}", f"Δ at ρ {low:g}", figure, shape_of_model(1))
     cells: dict[Setting, dict[float, dict[int, float]]] = {}
+    configs: dict[Setting, Config] = {}
     for setting, members in settings_of(runs).items():
         fields = dict(setting)
         correlation = fields.pop("noise.correlation", None)
@@ -318,13 +327,14 @@ def interaction(figure: Figure, runs: Sequence[Run], low: float = 0.0, high: flo
         for seed in ours.keys() & theirs.keys():
             a, b = figure.of_pair(ours[seed], theirs[seed])
             if math.isfinite(a - b):
+                configs[tuple(fields.items())] = ours[seed].config
                 cells.setdefault(tuple(fields.items()), {}).setdefault(correlation, {})[seed] = a - b
     found = []
     for setting, gains in cells.items():
         seeds = sorted(gains.get(low, {}).keys() & gains.get(high, {}).keys())
         if seeds:
             values = np.array([(gains[high][seed], gains[low][seed]) for seed in seeds])
-            found.append(_estimate(contrast, setting, values, (Claim("the smallest model", 1),)))
+            found.append(_estimate(contrast, setting, values, contrast.claims(configs[setting])))
     return _adjusted(found)
 
 
@@ -379,7 +389,7 @@ CONTRASTS: tuple[Contrast, ...] = (
         "roc",
         "stratified",
         RECOVERY,
-        lambda _: (Claim("the smallest model", -1),),
+        shape_of_model(-1),
     ),
     Contrast(
         7,

@@ -11,6 +11,7 @@ import ctypes
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _PR_SET_PDEATHSIG = 1
 _ROOT = Path(__file__).resolve().parent.parent
 _LOOK = 0.1  # seconds between looks at the processes
+_REACHED_SECONDS = 10.0
 _LOG_KEPT = 20_000  # characters of a failed task's log that come back from a cluster
 
 
@@ -191,6 +193,7 @@ def run_ray(jobs: Sequence[Job], on_outcome: OnOutcome, *, address: str) -> None
         import ray
     except ModuleNotFoundError:
         raise ConfigError("executor", "ray", "local, or pip install 'tool-gym[sweep]'") from None
+    _check_reachable(address)
     ignored = [".git", ".venv", "runs", "sweeps", "docs", "tests", "**/__pycache__", ".mypy_cache", ".ruff_cache"]
     environment = {"working_dir": str(_ROOT), "excludes": ignored}
     try:
@@ -215,6 +218,16 @@ def run_ray(jobs: Sequence[Job], on_outcome: OnOutcome, *, address: str) -> None
             on_outcome(Outcome(job, packed, log))
     finally:
         ray.shutdown()
+
+
+def _check_reachable(address: str) -> None:
+    """Raises ConfigError at once where nobody listens at ``host:port``: Ray would go on trying for minutes."""
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdecimal() and "/" not in host:
+        try:
+            socket.create_connection((host, int(port)), _REACHED_SECONDS).close()
+        except (OSError, OverflowError) as error:
+            raise ConfigError("address", address, f"the address of a running Ray cluster ({error})") from error
 
 
 def _train_somewhere(values: dict[str, Any]) -> tuple[bytes | None, str]:

@@ -87,6 +87,16 @@ PRESETS: dict[str, Preset] = {
             _frozen(2, _PAIR, (0.5,), range(10)),
         ),
     ),
+    "families": Preset(
+        "the same question in the other two families of problems, five pairs",
+        tuple(
+            Part(
+                {"env.id": (family,), "noise.correlation": (0.0, 0.9), "algo.selector": _PAIR},
+                range(5),
+            )
+            for family in ("tool_gym/Assignments-v0", "tool_gym/Retrieval-v0")
+        ),
+    ),
     "running-reference": Preset(
         "faults that stay as frequent while the reasoning improves",
         (

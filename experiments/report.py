@@ -29,6 +29,7 @@ from experiments.estimands import (
     arm,
     by_arm,
     label,
+    predicted,
     settings_of,
 )
 from experiments.statistics import iqm, mean_interval
@@ -222,12 +223,13 @@ def _gains(page: _Page, tables: Sequence[tuple[Contrast, list[Estimate]]], runs:
             f"Intervals that exclude 0: {words}.",
         )
     configs = {setting: members[0] for setting, members in settings_of(runs).items()}
-    page.picture(
-        "theory",
-        plots.theory_beside(accuracy, good_first, configs),
-        "The same differences beside those of the smallest model, a softmax over behaviours; on the dashed line both "
-        "agree.",
-    )
+    if any(predicted(configs[found.setting].config) for found in accuracy):
+        page.picture(
+            "theory",
+            plots.theory_beside(accuracy, good_first, configs),
+            "The same differences beside those of the smallest model, a softmax over behaviours; on the dashed line "
+            "both agree.",
+        )
     if any(name == "noise.rate" for found in accuracy for name, _ in found.setting):
         for name, estimates, title in (
             ("map_accuracy", accuracy, "Δ AUC of accuracy"),

@@ -51,6 +51,28 @@ def flat(config: Config) -> dict[str, Any]:
     return {f"{group}.{name}": value for group, part in config.to_dict().items() for name, value in part.items()}
 
 
+def differing(found: Sequence[Config], aside: frozenset[str]) -> list[str]:
+    """The dotted fields, but for those aside, in which configurations differ.
+
+    What differs only from one environment to another, as the length of the cold start may, goes without saying: the
+    environment is named.
+    """
+    own = [flat(config) for config in found]
+    envs: dict[str, list[dict[str, Any]]] = {}
+    for fields in own:
+        envs.setdefault(fields["env.id"], []).append(fields)
+
+    def differs(name: str, among: Sequence[Mapping[str, Any]]) -> bool:
+        return len({repr(fields[name]) for fields in among}) > 1
+
+    names = [name for name in (own[0] if own else ()) if name not in aside]
+    return [
+        name
+        for name in names
+        if (name == "env.id" and differs(name, own)) or any(differs(name, group) for group in envs.values())
+    ]
+
+
 def identity(config: Config) -> str:
     """16 hexadecimal digits of a hash of what the run's results depend on."""
     fields = {

@@ -7,7 +7,7 @@ import hashlib
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -121,16 +121,22 @@ def plan(config: SweepConfig) -> list[tuple[str, Config]]:
     base = base.replace(**{"run.keep_checkpoints": 1})
     grid = {name: _values(text) for name, text in config.grid.items()}
     planned = expand(preset, base, grid=grid, seeds=config.seeds)
-    checked = set()
+    opened: dict[str, Setup] = {}
     for _, run in planned:
         # What Setup checks depends on these alone; a run must not find it out in the middle of the night.
-        asked = repr((run.env, run.policy, run.sft.mixture, run.run.device))
-        if asked not in checked:
-            checked.add(asked)
-            Setup.open(run).close()
+        if (asked := _asked(run)) not in opened:
+            opened[asked] = Setup.open(run)
+            opened[asked].close()
+    # What a run leaves to its task is part of what it is known by.
+    whole = [(name, replace(run, sft=opened[_asked(run)].config.sft)) for name, run in planned]
     # Stacks are whole, so that they are the same however many machines share the sweep.
-    units = by_stack([Job(name, run) for name, run in _stacked(planned, config.stack)])
+    units = by_stack([Job(name, run) for name, run in _stacked(whole, config.stack)])
     return [(job.name, job.config) for unit in units[first::every] for job in unit]
+
+
+def _asked(run: Config) -> str:
+    """Runs for which this agrees are set up alike."""
+    return repr((run.env, run.policy, run.sft, run.run.device))
 
 
 def _stacked(planned: Sequence[tuple[str, Config]], size: int) -> list[tuple[str, Config]]:

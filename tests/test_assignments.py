@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.config import PolicyConfig
+from agents.config import PolicyConfig, SFTConfig
 from agents.tokenizer import Tokenizer
 from tool_gym import rng
 from tool_gym.episodes import Episodes
@@ -29,8 +29,8 @@ from tool_gym.tools import ToolCall, ToolResult
 repeatable = settings(derandomize=True, deadline=None)
 
 TASK = Assignments()
-PROBLEM = TASK.problem("c=b*2; a=3; b=a+4")  # 7, 14; from top to bottom 0
-LONG = TASK.problem("e=d*2; b=a-1; a=2; c=b+6; d=c*3")  # 1, 7, 21, 42; from top to bottom -1, 5, 15, and e 0
+PROBLEM = TASK.problem("a=2*c;b=3;c=4+b")  # 7, 14; from top to bottom 0
+LONG = TASK.problem("a=2*d;b=1-e;c=6+b;d=3*c;e=9")  # -8, -2, -6, -12; from top to bottom 0, 1, 7, 21
 OK = ToolResult("ok")
 STYLES = ("clean", "confused", "slip_then_fix", "slip_then_guess", "guess", "double_answer")
 
@@ -72,12 +72,12 @@ def run(codes: list[str]) -> Any:
 
 
 def test_the_worked_example():
-    assert PROBLEM.prompt == "c=b*2; a=3; b=a+4; c mod 10?"
+    assert PROBLEM.prompt == "a=2*c;b=3;c=4+b;a%10?"
     assert PROBLEM.answer == "4"
     assert PROBLEM.difficulty == 3
     assert PROBLEM.data == {
-        "listed": ("c=b*2", "a=3", "b=a+4"),
-        "ordered": ("a=3", "b=a+4", "c=b*2"),
+        "listed": ("a=2*c", "b=3", "c=4+b"),
+        "ordered": ("b=3", "c=4+b", "a=2*c"),
         "partials": (7, 14),
         "confused": 0,
     }
@@ -87,10 +87,12 @@ def test_the_worked_example():
 def test_prompts_state_the_problem_that_the_data_hold(answers):
     task = Assignments(answers)
     for problem in task.sample_many(generator(), list(task.difficulties) * 100, "train"):
-        match = re.fullmatch(r"((?:[a-h]=(?:[a-h][-+*])?[1-9]; ){3,6})([a-h]) mod (\d+)\?", problem.prompt)
+        match = re.fullmatch(r"((?:[a-f]=[1-9](?:[-+*][a-f])?;){3,6})([a-f])%(\d+)\?", problem.prompt)
         assert match is not None
-        listed, asked = match[1].split("; ")[:-1], match[2]
+        listed, asked = match[1].split(";")[:-1], match[2]
         assert problem.difficulty == len(listed)
+        assert [part[0] for part in listed] == list("abcdef")[: len(listed)]
+        assert len({part[2] for part in listed}) == len(listed)
         assert sorted(listed) == sorted(problem.data["ordered"])
         value = run([*problem.data["ordered"], asked])  # raises NameError unless the order is right
         assert (problem.answer, int(match[3])) == (str(value % answers), answers)
@@ -144,12 +146,13 @@ def test_each_program_of_the_confused_reading_computes_something_wrong():
         assert all(quality(*calls[: n + 1], problem=problem) < 1 for n in range(len(calls)))
 
 
-def test_neither_names_nor_places_tell_the_order():
-    problems = TASK.sample_many(generator(), [3] * 6000, "train")
-    orders = {problem.data["listed"].index(problem.data["ordered"][0]) for problem in problems}
-    assert orders == {0, 1, 2}
-    later = [problem.data["ordered"][1][0] > problem.data["ordered"][0][0] for problem in problems]
-    assert np.mean(later) == pytest.approx(0.5, abs=0.03)
+def test_the_order_of_the_list_does_not_tell_that_of_the_chain():
+    chains = Counter(
+        "".join(part[0] for part in problem.data["ordered"])
+        for problem in TASK.sample_many(generator(), [3] * 6000, "train")
+    )
+    assert set(chains) == {"acb", "bac", "bca", "cab", "cba"}  # all but that in which the confused reading is right
+    assert min(chains.values()) > 600
 
 
 def test_splits_are_disjoint():
@@ -200,15 +203,15 @@ def test_answers_for_which_luck_cannot_be_exact_are_refused(answers):
 @pytest.mark.parametrize(
     "text",
     [
-        "c=b*2; a=3; b=c+4",  # a circle beside the digit
-        "c=a*2; a=3; b=a+4",  # two that use one name: no chain
-        "a=3; b=a+1; a=b+2",  # a name set twice
-        "c=b*2; a=3; b=5",  # two digits
-        "c=b*2; a=0; b=a+4",
-        "c=b*2; a=3; b=a/4",
-        "c=b*2; a=3; b=a+14",
-        "c=2*b; a=3; b=a+4",
-        "c=b*2; a=3; b",
+        "a=2*c;b=3;c=4+a",  # a circle beside the digit
+        "a=2*b;b=3;c=4+b",  # two that use one name: no chain
+        "a=3;b=1+a;a=2+b",  # a name set twice
+        "a=2*c;b=3;c=5",  # two digits
+        "a=2*c;b=0;c=4+b",
+        "a=2*c;b=3;c=4/b",
+        "a=2*c;b=3;c=14+b",
+        "a=c*2;b=3;c=b+4",
+        "a=2*c;b=3;c",
     ],
 )
 def test_a_list_that_is_no_chain_is_refused(text):
@@ -218,7 +221,7 @@ def test_a_list_that_is_no_chain_is_refused(text):
 
 def test_a_list_of_no_difficulty_is_refused():
     with pytest.raises(ConfigError, match="difficulty: got 2"):
-        TASK.problem("b=a*2; a=3")
+        TASK.problem("a=2*b;b=3")
 
 
 def test_task_and_problems_survive_pickle():
@@ -251,15 +254,15 @@ def test_grading_raises_for_no_text(answer):
 @pytest.mark.parametrize(
     "calls",
     [
-        ["a=3;b=a+4;c=b*2;c%10"],
-        ["a=3;b=a+4;c=b*2;c"],
+        ["b=3;c=4+b;a=2*c;a%10"],
+        ["b=3;c=4+b;a=2*c;a"],
         ["(3+4)*2%10"],
-        ["a=3\nb=a+4\nprint(b)\nprint(b*2)"],
-        ["a=3;b=a+4", "c=b*2;c%10"],
-        ["a=3;b=a+4;b", "c=b*2", "c%10"],
+        ["b=3\nc=4+b\nprint(c)\nprint(2*c)"],
+        ["b=3;c=4+b", "a=2*c;a%10"],
+        ["b=3;c=4+b;c", "a=2*c", "a%10"],
         ["3+4", "7*2"],
-        ["a=3;b=a+4", "a=3;b=a+4", "a=3;b=a+4;c=b*2;c%10"],  # a step again
-        ["a=3;b=a+4;c=b*2", "b", "c"],  # looks at what was found
+        ["b=3;c=4+b", "b=3;c=4+b", "b=3;c=4+b;a=2*c;a%10"],  # a step again
+        ["b=3;c=4+b;a=2*c", "c", "a"],  # looks at what was found
     ],
 )
 def test_each_call_in_the_order_of_dependence_is_right(calls):
@@ -269,21 +272,21 @@ def test_each_call_in_the_order_of_dependence_is_right(calls):
 @pytest.mark.parametrize(
     ("calls", "expected"),
     [
-        (["c=0*2;a=3;b=a+4;c%10"], 1 / 2),  # from top to bottom: b is right, but not the first to be computed
-        (["b=0+4;a=3;c=b*2;c%10"], 0.0),
-        (["a=3;b=a+4;c=b*3;c%10"], 1 / 2),
-        (["a=3;b=a+4;b%10"], 1 / 2),  # answers too early
-        (["a=3;b=a+4;r=b%10;r"], 1.0),  # shows 7, which is b
-        (["c=7*2;c%10"], 0.0),  # without the result before it
+        (["a=0*2;b=3;c=4+b;a%10"], 1 / 2),  # from top to bottom: c is right, but not the first to be computed
+        (["c=0+4;b=3;a=2*c;a%10"], 0.0),
+        (["b=3;c=4+b;a=3*c;a%10"], 1 / 2),
+        (["b=3;c=4+b;c%10"], 1 / 2),  # answers too early
+        (["b=3;c=4+b;r=c%10;r"], 1.0),  # shows 7, which is c
+        (["a=7*2;a%10"], 0.0),  # without the result before it
         (["14"], 0.0),
-        (["a=3"], 0.0),  # computes nothing yet
-        (["a=3;b=a+4", "a"], 0.0),
-        (["a=3;b=a+4;c=b*2", "c%10", "c=0*2;a=3;b=a+4;c%10"], 1 / 2),  # inherits nothing
-        (["a=3;b=a+4;c=b*2", "c=5;c%10"], 0.0),
-        (["a=3;b=a+4", "b=0;c=b*2;c%10"], 0.0),
-        (["c=b*2;c%10"], 0.0),
-        (["a=3;b=a+4;c=b*2;d"], 1 / 2),  # fails
-        (["a=3;b=a+/4"], 0.0),
+        (["b=3"], 0.0),  # computes nothing yet
+        (["b=3;c=4+b", "b"], 0.0),
+        (["b=3;c=4+b;a=2*c", "a%10", "a=0*2;b=3;c=4+b;a%10"], 1 / 2),  # inherits nothing
+        (["b=3;c=4+b;a=2*c", "a=5;a%10"], 0.0),
+        (["b=3;c=4+b", "c=0;a=2*c;a%10"], 0.0),
+        (["a=2*c;a%10"], 0.0),
+        (["b=3;c=4+b;a=2*c;d"], 1 / 2),  # fails
+        (["b=3;c=4+/b"], 0.0),
         ([""], 0.0),
     ],
 )
@@ -292,10 +295,10 @@ def test_any_other_call_scores_how_far_it_gets(calls, expected):
 
 
 def test_longer_chains_are_judged_by_their_share():
-    assert quality("a=2;b=a-1;c=b+6", problem=LONG) == 1.0
-    assert quality("a=2;b=a-1;c=b+6", "d=c*2", problem=LONG) == 0.0
-    assert quality("a=2;b=a-1;c=b+6;d=c*2", problem=LONG) == pytest.approx(2 / 4)
-    assert quality("e=0*2;b=0-1;a=2", "c=b+6;d=c*3;e%10", problem=LONG) == 0.0
+    assert quality("e=9;b=1-e;c=6+b", problem=LONG) == 1.0
+    assert quality("e=9;b=1-e;c=6+b", "d=2*c", problem=LONG) == 0.0
+    assert quality("e=9;b=1-e;c=6+b;d=2*c", problem=LONG) == pytest.approx(2 / 4)
+    assert quality("a=2*0;b=1-0;c=6+b", "d=3*c;e=9;a%10", problem=LONG) == 0.0
 
 
 def test_what_an_error_leaves_is_known_and_what_a_limit_loses_is_not():
@@ -305,12 +308,12 @@ def test_what_an_error_leaves_is_known_and_what_a_limit_loses_is_not():
         calls = [(ToolCall("python", first), result), *((ToolCall("python", code), OK) for code in then)]
         return TASK.reasoning_quality(PROBLEM, calls)
 
-    assert last("a=3;z", name_error, "b=a+4") == 1.0
-    assert last("a=3;a=z", name_error, "b=a+4") == 0.0  # which a that is, is not followed
-    assert last("a=3;[a for a in z]", name_error, "b=a+4") == 0.0
-    assert last("a=3;b=(", ToolResult("error", "SyntaxError", "invalid syntax"), "b=a+4") == 0.0
-    assert last("a=3;x=9**9**9", ToolResult("limit", "steps"), "b=a+4") == 0.0
-    assert last("a=3;print('x')", ToolResult("limit", "output"), "b=a+4") == 1.0
+    assert last("b=3;z", name_error, "c=4+b") == 1.0
+    assert last("b=3;b=z", name_error, "c=4+b") == 0.0  # which b that is, is not followed
+    assert last("b=3;[b for b in z]", name_error, "c=4+b") == 0.0
+    assert last("b=3;c=(", ToolResult("error", "SyntaxError", "invalid syntax"), "c=4+b") == 0.0
+    assert last("b=3;x=9**9**9", ToolResult("limit", "steps"), "c=4+b") == 0.0
+    assert last("b=3;print('x')", ToolResult("limit", "output"), "c=4+b") == 1.0
 
 
 def test_calls_of_other_tools_count_for_nothing():
@@ -364,27 +367,27 @@ def test_each_style_demonstrates_what_it_says(seed, answers, difficulty):
 
 def test_the_texts_are_those_of_the_documentation():
     assert TASK.demonstrate(PROBLEM, generator(), "clean") == [
-        "<python>a=3;b=a+4;c=b*2;c%10</python>",
+        "<python>b=3;c=4+b;a=2*c;a%10</python>",
         "<answer>4</answer>",
     ]
     assert TASK.demonstrate(PROBLEM, generator(), "confused") == [
-        "<python>c=0*2;a=3;b=a+4;c%10</python>",
+        "<python>a=2*0;b=3;c=4+b;a%10</python>",
         "<answer>0</answer>",
     ]
     assert TASK.demonstrate(LONG, generator(), "clean")[:2] == [
-        "<python>a=2;b=a-1;c=b+6</python>",
-        "<python>d=c*3;e=d*2;e%10</python>",
+        "<python>e=9;b=1-e;c=6+b</python>",
+        "<python>d=3*c;a=2*d;a%10</python>",
     ]
 
 
 def test_half_of_the_slips_are_the_list_as_it_stands():
     slips = [code_of(TASK.demonstrate(PROBLEM, generator(i), "slip_then_guess")[0]) for i in range(1000)]
-    assert slips.count("c=b*2;a=3;b=a+4;c%10") == pytest.approx(500, abs=50)
-    assert len(set(slips)) == 8  # beside it three lost digits, and two operators that each has two strays after it
+    assert slips.count("a=2*c;b=3;c=4+b;a%10") == pytest.approx(500, abs=50)
+    assert len(set(slips)) == 7  # beside it, after each of two operators, a lost name or one of two strays
 
 
 def test_a_list_that_is_in_order_has_only_slips_of_the_pen():
-    problem = TASK.problem("a=3; b=a+4; c=b*2; d=c-1")
+    problem = TASK.problem("a=3;b=4+a;c=2*b;d=1-c")
     for i in range(100):
         with pytest.raises(SyntaxError):
             compile(code_of(TASK.demonstrate(problem, generator(i), "slip_then_guess")[0]), "", "exec")
@@ -411,6 +414,11 @@ def test_an_unknown_style_is_refused_with_the_known_ones_named():
 def test_the_default_mixture_is_complete_and_of_known_styles():
     assert sum(Assignments.mixture.values()) == pytest.approx(1.0, abs=1e-12)
     assert set(Assignments.mixture) <= set(STYLES)
+
+
+def test_its_cold_start_is_one_that_can_be_run():
+    complete = SFTConfig().completed(Assignments.cold_start)
+    assert (complete.steps, complete.batch) == (Assignments.cold_start["steps"], Assignments.cold_start["batch"])
 
 
 # -- with the real interpreter
@@ -462,11 +470,11 @@ def test_what_the_judge_believes_of_a_session_is_what_the_session_holds(pool):
     """Programs that hold on to, overwrite and lose names: a step is right exactly if the interpreter shows it."""
     from tool_gym.interpreter import InterpreterSession
 
-    beginnings = ["a=3", "a=3;z", "a=z", "a=3;a=z", "a=(", "a=3\nfor b in range(2): pass", "a=3;del a", "a=3;b=a/0"]
+    beginnings = ["b=3", "b=3;z", "b=z", "b=3;b=z", "b=(", "b=3\nfor c in range(2): pass", "b=3;del b", "b=3;c=b/0"]
     for first in beginnings:
         session = InterpreterSession()
         history = [(ToolCall("python", first), pool.run(first, echo=True, session=session))]
-        step = "b=a+4;b"
+        step = "c=4+b;c"
         result = pool.run(step, echo=True, session=session)
         score = TASK.reasoning_quality(PROBLEM, [*history, (ToolCall("python", step), result)])
         assert score == 0.0 or result.output == "7", first
@@ -475,14 +483,14 @@ def test_what_the_judge_believes_of_a_session_is_what_the_session_holds(pool):
 def test_the_environment_is_solved_step_by_step():
     env = gymnasium.make("tool_gym/Assignments-v0")
     prompt, _ = env.reset(seed=0, options={"problem": LONG})
-    assert prompt == "e=d*2; b=a-1; a=2; c=b+6; d=c*3; e mod 10?"
-    reply, *_, info = env.step("<python>e=d*2;b=a-1</python>")
+    assert prompt == "a=2*d;b=1-e;c=6+b;d=3*c;e=9;a%10?"
+    reply, *_, info = env.step("<python>a=2*d;b=1-e</python>")
     assert reply == "<error>NameError: line 1: name 'd'</error>"
     assert info["error_origin"] == "policy"
-    for turn, expected in (("a=2;b=a-1", ""), ("c=b+6;c", "7"), ("d=c*3;e=d*2;e%10", "2")):
+    for turn, expected in (("e=9;b=1-e", ""), ("c=6+b;c", "-2"), ("d=3*c;a=2*d;a%10", "8")):
         reply, *_, info = env.step(f"<python>{turn}</python>")
         assert (reply, info["reasoning_quality"]) == (f"<output>{expected}</output>", 1.0)
-    assert env.step("<answer>2</answer>")[1:4] == (1.0, True, False)
+    assert env.step("<answer>8</answer>")[1:4] == (1.0, True, False)
     env.close()
 
 

@@ -106,3 +106,15 @@ def test_fields_that_do_not_exist_are_refused() -> None:
 def test_the_default_policy_has_about_160_thousand_parameters() -> None:
     tokenizer = Tokenizer(["python"])
     assert 150_000 < parameter_count(Policy(PolicyConfig(), len(tokenizer))) < 170_000
+
+
+def test_a_task_s_cold_start_fills_what_was_left_to_it_and_nothing_else() -> None:
+    assert SFTConfig().completed({}) == SFTConfig(steps=450, batch=64)
+    wanted = {"steps": 900, "batch": 32}
+    assert SFTConfig().completed(wanted) == SFTConfig(steps=900, batch=32)
+    assert SFTConfig(steps=0, learning_rate=1e-3).completed(wanted) == SFTConfig(steps=0, batch=32, learning_rate=1e-3)
+    complete = SFTConfig(steps=7, batch=8)
+    assert complete.completed(wanted) == complete
+    for bad, field in (({"step": 900}, "Task.cold_start: got 'step'"), ({"batch": 0}, "sft.batch: got 0")):
+        with pytest.raises(ConfigError, match=field):
+            SFTConfig().completed(bad)

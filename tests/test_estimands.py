@@ -137,3 +137,28 @@ def test_every_question_that_the_runs_can_answer_is_answered_in_order() -> None:
     assert ("roc", "oracle") not in asked
     assert {contrast.number for contrast in CONTRASTS} == {1, 3, 4, 5, 6, 7, 9, 11}
     assert GOOD_FIRST.name != ACCURACY.name
+
+
+def test_environments_are_settings_apart_and_the_smallest_model_speaks_of_its_own_only() -> None:
+    runs = []
+    for env, gain, steps in (("tool_gym/Arithmetic-v0", 0.1, 450), ("tool_gym/Retrieval-v0", -0.1, 900)):
+        for correlation in (0.0, 0.9):
+            changes = {"env__id": env, "noise__correlation": correlation, "sft__steps": steps}
+            runs += pairs(0.5 + gain, 0.5, **changes)
+    found = {label(e.setting): e for e in estimate(GAIN, runs)}  # type: ignore[arg-type]
+    assert set(found) == {
+        f"tool_gym/{env}-v0, ρ {correlation}" for env in ("Arithmetic", "Retrieval") for correlation in ("0", "0.9")
+    }
+    for name, one in found.items():
+        assert one.paired.mean == pytest.approx(0.1 if "Arithmetic" in name else -0.1, abs=0.001)
+        assert one.paired.n == 12
+    said = {
+        (label(one.setting), claim.who)
+        for contrast, estimates in all_estimates(runs)  # type: ignore[arg-type]
+        for one in estimates
+        for claim, _ in one.verdicts
+        if contrast.number in (1, 2, 6)
+    }
+    about = {name for name, who in said if who == "the smallest model"}
+    assert about == {"tool_gym/Arithmetic-v0", "tool_gym/Arithmetic-v0, ρ 0", "tool_gym/Arithmetic-v0, ρ 0.9"}
+    assert {name for name, who in said if who == "the paper"} == set(found)

@@ -61,3 +61,14 @@ def test_text_from_a_run_cannot_become_markup(tmp_path: Path) -> None:
 def test_a_store_without_runs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="finished runs"):
         write(tmp_path, tmp_path / "report")
+
+
+def test_an_environment_that_the_smallest_model_does_not_reach_has_a_page_without_it(tmp_path: Path) -> None:
+    for seed in range(2):
+        for rule, level in (("roc", 0.6), ("stratified", 0.5)):
+            run = synthetic_run(arm(rule, seed, env__id="tool_gym/Retrieval-v0"), level, noise=0.02)
+            store.put(tmp_path / "store", store.pack(run), run.config)
+    page = write(tmp_path / "store", tmp_path / "report")
+    assert "the smallest model" not in page
+    assert (tmp_path / "report" / "gain_accuracy.png").exists()
+    assert not (tmp_path / "report" / "theory.png").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,12 @@ from agents.packing import pack
 from agents.selection import SELECTORS
 from agents.setup import Setup
 from agents.trainer import Trainer, select_rollouts, training_batch
+from experiments.sweep import SweepConfig, plan
 from tests.tiny import Silent, rows, tiny_config
 from tool_gym import ToolEnv, rng
 from tool_gym.errors import ConfigError, DivergenceError, InfrastructureError
 from tool_gym.registration import resolve
+from tool_gym.tasks import Arithmetic
 from tool_gym.tools import Finished, PythonTool, ToolRequest, ToolResult
 
 
@@ -447,3 +450,17 @@ def test_a_player_writes_what_generation_writes(finished: Path) -> None:
             assert text
     finally:
         opened.close()
+
+
+def test_a_run_and_a_sweep_write_down_the_cold_start_that_was_left_to_the_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Arithmetic, "cold_start", {"steps": 2, "batch": 16})
+    left = {"sft.steps": None, "sft.batch": None, "sft.mixture": None, "run.steps": 0}
+    folder = trainer.train(tiny_config(tmp_path, **left, **{"noise.kind": "none"}), Silent())
+    written = runs.read_config(folder)
+    assert (written.sft.steps, written.sft.batch) == (2, 16)
+    asked = SweepConfig(out=tmp_path / "sweeps", seeds=(3,))
+    assert {(run.sft.steps, run.sft.batch) for _, run in plan(asked)} == {(2, 16)}
+    own = {(run.sft.steps, run.sft.batch) for _, run in plan(replace(asked, set={"sft.steps": "7"}))}
+    assert own == {(7, 16)}

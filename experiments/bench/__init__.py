@@ -21,6 +21,7 @@ from rich.table import Table
 from experiments.bench import peer
 from experiments.bench.engine import rows as engine_rows
 from experiments.bench.figures import BenchConfig, Part, Row
+from experiments.bench.runs import rows as run_rows
 from experiments.bench.tools import rows as tool_rows
 from tool_gym.errors import ConfigError
 
@@ -28,7 +29,7 @@ __all__ = ["PARTS", "BenchConfig", "bench", "describe_machine", "table"]
 
 _WIDTH = 160
 
-PARTS: Mapping[str, Part] = {"tools": tool_rows, "engine": engine_rows}
+PARTS: Mapping[str, Part] = {"tools": tool_rows, "engine": engine_rows, "runs": run_rows}
 PEERS: Mapping[str, Part] = {"trl": peer.rows}
 
 

@@ -15,7 +15,7 @@ class BenchConfig:
     Whatever is compared runs in this one process, by turns, so that a busy machine slows both sides.
     """
 
-    parts: tuple[str, ...] = ("tools", "engine")
+    parts: tuple[str, ...] = ("tools", "engine", "runs")
     """What to measure, in this order."""
     peer: str | None = None
     """`trl`: after the parts, whole steps beside those of TRL's GRPOTrainer; needs the extra `bench`."""

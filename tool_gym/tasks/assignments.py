@@ -1,18 +1,20 @@
-"""A shuffled list of assignments: a task in which the work is to find the order, for a tool that remembers.
+"""A sheet of named cells: a task in which the work is to find the order, for a tool that remembers.
 
-A problem is a list of k assignments, ``c=b*2; a=3; b=a+4; c mod 10?``: one gives a digit, each of the others computes
-with the name that another one sets, and the last of that chain is asked for. Evaluated in the order of dependence,
-a = 3, b = 7, c = 14, answer 4. The *confused* reading goes through the list from top to bottom and takes a name that
-is not set yet as 0: c = 0·2 = 0. The confused answer is right by luck with probability exactly 1/answers.
+A problem is a list of k assignments, ``a=2*c;b=3;c=4+b;a%10?``: one gives a digit, each of the others computes with
+the name that another one sets, and the last of that chain is asked for. Evaluated in the order of dependence, b = 3,
+c = 7, a = 14, answer 4. The list is in the order of the names, which tells nothing. The *confused* reading goes
+through it from top to bottom and takes a name that is not set yet as 0: a = 2·0 = 0. The confused answer is right by
+luck with probability exactly 1/answers.
 
-Programs are written a few assignments a call, in an interpreter that keeps its state within an episode.
+Programs are written a few assignments a call, in an interpreter that keeps its state within an episode. The text is
+made for small models that read characters: what a program says is copied from the prompt, a cell has its place by
+its name, and each digit stands in one place only.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -28,59 +30,57 @@ from tool_gym.tasks.evaluator import Names, Trace, names_after, progress, trace,
 from tool_gym.tasks.family import OWN_STREAMS, Ints, RejectionFamily, same_integer
 from tool_gym.tools.base import ToolCall, ToolResult
 
-NAMES = "abcdefgh"
+NAMES = "abcdef"
 OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 PER_CALL = 3
 """Assignments that one call of a demonstration makes at most."""
 
-_DIGITS = 9  # 1 to 9: a 0 would be what a name is that is not set yet
+_DIGITS = range(1, 10)  # a 0 would be what a name is that is not set yet
 _LEAST_PROBLEMS = 100
 _MOST_ANSWERS = 1000
-_ORDERS, _NAMINGS = range(OWN_STREAMS, OWN_STREAMS + 2)
-_ASSIGNMENT = re.compile(r"([a-z])=(?:([a-z])([-+*]))?([1-9])")
+_DIGIT_ORDERS, _OPERATORS, _PLACES = range(OWN_STREAMS, OWN_STREAMS + 3)
+_ASSIGNMENT = re.compile(r"([a-z])=([1-9])(?:[-+*]([a-z]))?")
 
 
 class Lists(NamedTuple):
     """N lists of k assignments, by their place in the chain.
 
     Attributes:
-        first_N: what the first is set to.
-        operators_KN, operands_KN: of the k − 1 others, operators as indices.
-        places_KN: place in the list of each of the k.
-        namings_N: which of the :func:`_namings`.
+        digits_KN: the digit of each.
+        operators_JN: of the k − 1 that compute, as indices.
+        places_KN: where each stands in the list, by which it has its name.
     """
 
-    first_N: Ints
-    operators_KN: Ints
-    operands_KN: Ints
+    digits_KN: Ints
+    operators_JN: Ints
     places_KN: Ints
-    namings_N: Ints
 
 
 class Assignments(RejectionFamily[Lists]):
-    """Shuffled assignments that form a chain, its end modulo ``answers``. Difficulty is their number, k.
+    """Assignments that form a chain in a hidden order, its end modulo ``answers``. Difficulty is their number, k.
 
     ``Problem.data``: ``listed`` (the k assignments as posed), ``ordered`` (the same in the order of dependence),
     ``partials`` (the k − 1 values computed in that order), ``confused`` (the value of the confused reading).
 
-    Only lists are posed in which a name is used before it is set among the first ``PER_CALL`` assignments, and in
-    which no value that the confused reading gets wrong is one of the true partial results: so that each program of
-    the confused reading computes something wrong, whatever the luck of its answer.
+    The digits of a list are all different. Only lists are posed in which a name is used before it is set among the
+    first ``PER_CALL`` assignments, and in which no value that the confused reading gets wrong is one of the true
+    partial results: so that each program of the confused reading computes something wrong, however lucky its answer.
 
     Args:
         answers: the number of answers, 0 to answers − 1; from 2 to 10: of each pair of an answer and luck there must
-            be 100 lists of three assignments, naming aside, and of 11 some pairs have 24. Raises ConfigError
-            otherwise.
+            be 100 lists of three assignments; of 11 and more some have none. Raises ConfigError otherwise.
     """
 
     difficulties: ClassVar[tuple[int, ...]] = (3, 4, 5, 6)
     mixture: ClassVar[Mapping[str, float]] = {
-        "clean": 0.10,
-        "confused": 0.55,
+        "clean": 0.30,
+        "confused": 0.40,
         "slip_then_fix": 0.10,
         "slip_then_guess": 0.10,
-        "guess": 0.15,
+        "guess": 0.10,
     }
+    # Copying in another order takes many updates to be learned, and more demonstrations than most tasks need.
+    cold_start: ClassVar[Mapping[str, int]] = {"steps": 2000, "batch": 32}
     max_error_chars: ClassVar[int | None] = 27  # ``NameError: line 1: name 'b'``
 
     def __init__(self, answers: int = 10) -> None:
@@ -91,16 +91,16 @@ class Assignments(RejectionFamily[Lists]):
     # Problems
 
     def problem(self, text: str) -> Problem:
-        """The problem of a given list, ``c=b*2; a=3; b=a+4``, whatever its luck: for pinned problems and tests.
+        """The problem of a given list, ``a=2*c;b=3;c=4+b``, whatever its luck: for pinned problems and tests.
 
-        Raises ConfigError unless the assignments, their number a difficulty, form one chain: one of a digit from 1
-        to 9, each other of another's name, an operator of ``+-*`` and such a digit.
+        The order of its names is free. Raises ConfigError unless the assignments, their number a difficulty, form
+        one chain: one of a digit from 1 to 9, each other of such a digit, an operator of ``+-*`` and another's name.
         """
         listed = tuple(part.replace(" ", "") for part in text.split(";"))
         self.check_difficulty(len(listed))
         matches = [_ASSIGNMENT.fullmatch(part) for part in listed]
         # By the name that an assignment uses; "" for the first of the chain, which uses none.
-        users = {match[2] or "": match for match in matches if match is not None}
+        users = {match[3] or "": match for match in matches if match is not None}
         ordered: list[str] = []
         used = ""
         while used in users:
@@ -108,58 +108,56 @@ class Assignments(RejectionFamily[Lists]):
             ordered.append(match[0])
             used = match[1]
         if len(ordered) != len(listed) or len({part[0] for part in listed}) != len(listed):
-            raise ConfigError("text", text, "assignments such as a=3 and b=a+4 that form one chain")
+            raise ConfigError("text", text, "assignments such as b=3 and c=4+b that form one chain")
         return self._problem(listed, tuple(ordered))
 
     def _candidates(self, key: keyed.UInt64s, positions: Ints, difficulty: int) -> Lists:
-        def draw(key: keyed.UInt64s, count: int) -> Ints:
-            return (keyed.uniform(key, positions) * count).astype(np.int64)
+        def draw(stream: int, table_PK: Ints) -> Ints:
+            chosen = keyed.uniform(keyed.fold(key, stream), positions) * len(table_PK)
+            return table_PK[chosen.astype(np.int64)].T
 
-        chains = draw(key, _DIGITS * (_DIGITS * len(OPERATORS)) ** (difficulty - 1))
-        orders = draw(keyed.fold(key, _ORDERS), math.factorial(difficulty))
-        namings = draw(keyed.fold(key, _NAMINGS), math.perm(len(NAMES), difficulty))
-        return _lists(chains, orders, namings, difficulty)
+        return Lists(
+            _DIGITS.start + draw(_DIGIT_ORDERS, _arrangements(len(_DIGITS), difficulty)),
+            draw(_OPERATORS, _choices(len(OPERATORS), difficulty - 1)),
+            draw(_PLACES, _arrangements(difficulty, difficulty)),
+        )
 
     def _cells(self, candidates: Lists) -> Ints:
-        true = confused = candidates.first_N
-        partials, wrong = [], []
-        misread = np.zeros(len(true), dtype=np.bool_)  # whether the confused reading is wrong by now
-        misread_early = misread.copy()
-        for number, (operators, operands) in enumerate(
-            zip(candidates.operators_KN, candidates.operands_KN, strict=True)
-        ):
-            place, before = candidates.places_KN[number + 1], candidates.places_KN[number]
-            true = _apply(operators, true, operands)
-            confused = _apply(operators, np.where(before < place, confused, 0), operands)
-            misread = misread | (place < before)
-            misread_early |= misread & (place < PER_CALL)
+        digits, operators, places = candidates
+        true = confused = digits[0]
+        misread = np.zeros(true.shape, dtype=np.bool_)  # whether the confused reading has gone wrong by now
+        misread_early = misread
+        partials, misreadings = [], []
+        for before, number in itertools.pairwise(range(len(digits))):
+            in_order = places[before] < places[number]
+            true = _apply(operators[before], digits[number], true)
+            confused = _apply(operators[before], digits[number], np.where(in_order, confused, 0))
+            misread = misread | ~in_order
+            misread_early = misread_early | (misread & (places[number] < PER_CALL))
             partials.append(true)
-            wrong.append((misread, confused))
+            misreadings.append((misread, confused))
         posed = misread_early
-        for misread, value in wrong:
-            for partial in partials:
-                posed = posed & ~(misread & (value == partial))
+        for (misread, value), partial in itertools.product(misreadings, partials):
+            posed = posed & ~(misread & (value == partial))
         lucky = (true - confused) % self.answers == 0
         return np.where(posed, 2 * (true % self.answers) + lucky, -1)
 
     def _build(self, candidates: Lists, index: int) -> Problem:
-        names = _namings(len(candidates.places_KN))[candidates.namings_N[index]]
-        ordered = [f"{names[0]}={candidates.first_N[index]}"]
-        signs = [*OPERATORS]
-        steps = zip(candidates.operators_KN[:, index].tolist(), candidates.operands_KN[:, index].tolist(), strict=True)
-        for number, (sign, operand) in enumerate(steps):
-            ordered.append(f"{names[number + 1]}={names[number]}{signs[sign]}{operand}")
-        listed = [""] * len(ordered)
-        for place, assignment in zip(candidates.places_KN[:, index].tolist(), ordered, strict=True):
-            listed[place] = assignment
-        return self._problem(tuple(listed), tuple(ordered))
+        digits, operators, places = (rows[:, index].tolist() for rows in candidates)
+        names, signs = [NAMES[place] for place in places], [*OPERATORS]
+        ordered = [f"{names[0]}={digits[0]}"]
+        for before, number in itertools.pairwise(range(len(names))):
+            ordered.append(f"{names[number]}={digits[number]}{signs[operators[before]]}{names[before]}")
+        return self._problem(tuple(sorted(ordered)), tuple(ordered))
 
     def _rarest_cell(self) -> int:
-        """How many lists of the least difficulty the rarest cell has, naming aside."""
+        """How many lists of the least difficulty the rarest cell has."""
         level = self.difficulties[0]
-        chains, orders = _DIGITS * (_DIGITS * len(OPERATORS)) ** (level - 1), math.factorial(level)
-        number = np.arange(chains * orders)
-        cells = self._cells(_lists(number // orders, number % orders, np.zeros_like(number), level))
+        digits, operators = _arrangements(len(_DIGITS), level), _choices(len(OPERATORS), level - 1)
+        places = _arrangements(level, level)
+        each = np.indices((len(digits), len(operators), len(places))).reshape(3, -1)
+        digits_KN, places_KN = _DIGITS.start + digits[each[0]].T, places[each[2]].T
+        cells = self._cells(Lists(digits_KN, operators[each[1]].T, places_KN))
         return int(np.bincount(cells[cells >= 0], minlength=2 * self.answers).min())
 
     def _problem(self, listed: tuple[str, ...], ordered: tuple[str, ...]) -> Problem:
@@ -167,7 +165,7 @@ class Assignments(RejectionFamily[Lists]):
         asked = ordered[-1][0]
         confused = _values(listed)[[part[0] for part in listed].index(asked)]
         data: dict[str, Any] = {"listed": listed, "ordered": ordered, "partials": partials, "confused": confused}
-        prompt = f"{'; '.join(listed)}; {asked} mod {self.answers}?"
+        prompt = f"{';'.join(listed)};{asked}%{self.answers}?"
         return Problem(prompt, str(partials[-1] % self.answers), len(listed), data)
 
     # Judgement
@@ -225,21 +223,18 @@ class Assignments(RejectionFamily[Lists]):
     def _slip(self, problem: Problem, rng: np.random.Generator) -> str:
         """Half of the time the list as it stands, a NameError; else right code with a slip of the pen, a SyntaxError.
 
-        The slip is a lost digit, or a stray operator after an operator. A pinned list whose beginning is in order has
+        The slip is a lost name or a stray operator, after an operator. A pinned list whose beginning is in order has
         only the latter.
         """
         listed = problem.data["listed"]
         if rng.random() < 0.5 and _read_downwards(listed[:PER_CALL]) != listed[:PER_CALL]:
             return format_call("python", self._programs(problem, listed)[0])
         code = self._programs(problem, problem.data["ordered"])[0]
-        written = len(
-            ";".join(problem.data["ordered"][:PER_CALL])
-        )  # up to there each number and each operator is one character
+        written = len(";".join(problem.data["ordered"][:PER_CALL]))  # without what shows the answer
+        place = 1 + _choose(rng, [i for i in range(written) if code[i] in OPERATORS])
         if rng.random() < 0.5:
-            place = _choose(rng, [i for i in range(written) if code[i].isdigit()])
             slipped = code[:place] + code[place + 1 :]
         else:
-            place = 1 + _choose(rng, [i for i in range(written) if code[i] in OPERATORS])
             slipped = code[:place] + "/%"[int(rng.integers(2))] + code[place:]
         return format_call("python", slipped)
 
@@ -273,11 +268,8 @@ def _values(assignments: Sequence[str]) -> list[int]:
     """What each of some assignments gives, in turn, where a name that is not set yet counts as 0."""
     values: dict[str, int] = {}
     for assignment in assignments:
-        name, _, first, *rest = list(assignment)
-        if rest:
-            values[name] = OPERATORS[rest[0]](values.get(first, 0), int(rest[1]))
-        else:
-            values[name] = int(first)
+        name, _, digit, *rest = list(assignment)
+        values[name] = OPERATORS[rest[0]](int(digit), values.get(rest[1], 0)) if rest else int(digit)
     return list(values.values())
 
 
@@ -286,9 +278,9 @@ def _read_downwards(assignments: Sequence[str]) -> tuple[str, ...]:
     assigned: set[str] = set()
     read = []
     for assignment in assignments:
-        name, equals, first, *rest = list(assignment)
-        read.append("".join((name, equals, "0" if first.isalpha() and first not in assigned else first, *rest)))
-        assigned.add(name)
+        used = assignment[-1]
+        read.append(assignment[:-1] + "0" if used.isalpha() and used not in assigned else assignment)
+        assigned.add(assignment[0])
     return tuple(read)
 
 
@@ -296,29 +288,16 @@ def _choose(rng: np.random.Generator, places: Sequence[int]) -> int:
     return places[int(rng.integers(len(places)))]
 
 
-def _lists(chains: Ints, orders: Ints, namings: Ints, difficulty: int) -> Lists:
-    """The lists of the numbers that stand for their chains, orders and namings."""
-    first = chains % _DIGITS + 1
-    left = chains // _DIGITS
-    operators = np.empty((difficulty - 1, len(chains)), dtype=np.int64)
-    operands = np.empty_like(operators)
-    for row in range(difficulty - 1):
-        operands[row] = left % _DIGITS + 1
-        operators[row] = left // _DIGITS % len(OPERATORS)
-        left = left // (_DIGITS * len(OPERATORS))
-    return Lists(first, operators, operands, _orders(difficulty)[orders].T, namings)
+@functools.cache
+def _arrangements(count: int, size: int) -> Ints:
+    """(P, size) ways to put ``size`` of ``count`` numbers in order."""
+    return np.array(list(itertools.permutations(range(count), size)), dtype=np.int64)
 
 
 @functools.cache
-def _orders(size: int) -> Ints:
-    """(size!, size) permutations."""
-    return np.array(list(itertools.permutations(range(size))), dtype=np.int64)
-
-
-@functools.cache
-def _namings(size: int) -> list[tuple[str, ...]]:
-    """Each way to give names to ``size`` assignments."""
-    return list(itertools.permutations(NAMES, size))
+def _choices(count: int, size: int) -> Ints:
+    """(P, size) ways to choose one of ``count`` numbers, ``size`` times."""
+    return np.array(list(itertools.product(range(count), repeat=size)), dtype=np.int64)
 
 
 def _apply(operators: Ints, left: Ints, right: Ints) -> Ints:

@@ -48,6 +48,7 @@ class Task(ABC):
         tools: names of the tools that its demonstrations call.
         difficulties: the levels that ``sample`` accepts.
         mixture: share of each demonstration style in the default cold start; sums to 1.
+        cold_start: ``steps`` and ``batch`` of the default cold start, where the task needs others than most do.
         max_error_chars: error texts shown to the policy are cut to this length, None for no cut.
         extractive: whether the answer stands in the prompt by design, to be found there.
 
@@ -59,6 +60,7 @@ class Task(ABC):
     tools: ClassVar[tuple[str, ...]] = ("python",)
     difficulties: ClassVar[tuple[int, ...]] = (1,)
     mixture: ClassVar[Mapping[str, float]] = {"clean": 1.0}
+    cold_start: ClassVar[Mapping[str, int]] = {}
     max_error_chars: ClassVar[int | None] = None
     extractive: ClassVar[bool] = False
     luck: float | None = None
