@@ -62,11 +62,12 @@ def test_the_share_of_hostile_programs_is_as_asked() -> None:
     assert shares[False] == pytest.approx(0.8)
 
 
-def test_a_stream_that_is_cut_each_time_loses_every_call_as_infrastructure() -> None:
+@pytest.mark.parametrize("seed", range(6))
+def test_a_stream_that_is_cut_each_time_loses_every_call_as_infrastructure(seed: int) -> None:
     whole, strikes = FrameReader.feed, Counter[str]()
     with InterpreterPool(workers=1, limits=LIMITS) as pool:
         assert pool.run("1 + 1", echo=True).output == "2"
-        with cut_frames(random.Random(0), 1.0, strikes):
+        with cut_frames(random.Random(seed), 1.0, strikes):
             assert pool.run("1 + 1", echo=True).status == "infrastructure"
         assert strikes["stream cut in a frame"] >= 2
         assert FrameReader.feed is whole

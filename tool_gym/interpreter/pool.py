@@ -740,7 +740,8 @@ class InterpreterPool:
             message = f"killed after {self._limits.wall_seconds:g} seconds"
             self._finish(call, ToolResult("limit", "time", message))
             return
-        if not reason and (number in _CRASHES or (status is not None and not number)):
+        # A worker that ends in order, with 0, has lost its connection. With another status it is the program's doing.
+        if not reason and (number in _CRASHES or (status and not number)):
             self._stats.crashes += 1
             call.crashes += 1
             if call.crashes >= _ATTEMPTS:

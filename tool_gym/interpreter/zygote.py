@@ -6,6 +6,7 @@ millisecond and inherits nothing of the trainer: no heap, no threads, no descrip
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -120,7 +121,8 @@ def _worker(descriptor: int, limits: Limits, parent: int, nice: int) -> NoReturn
         hardening.die_with_parent(parent)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPROF):
             signal.signal(number, signal.SIG_DFL)
-        _serve(descriptor, limits)
+        with contextlib.suppress(ConnectionError):  # the pool listens no more: no program's doing
+            _serve(descriptor, limits)
         status = 0
     finally:
         os._exit(status)
