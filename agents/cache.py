@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import mmap
-import weakref
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +15,7 @@ from torch import Tensor
 _LEAST_PRODUCT = 400
 _KEY_BLOCK = 16
 
-_PAGE = 4096
-_SEGMENT = 1 << 26  # bytes asked for at once; pages that were never written to are not there
+_SMALL = 1 << 20  # bytes up to which memory is left to the allocator
 
 Rows = slice | npt.NDArray[np.int64]
 
@@ -31,77 +29,29 @@ def cache_room(positions: int, head_width: int) -> int:
     return -(-least // _KEY_BLOCK) * _KEY_BLOCK
 
 
-class CacheMemory:
-    """Memory for caches: of the system rather than of the heap, kept, and used again from its beginning on.
+def new_cache(
+    layers: int, rows: int, heads: int, positions: int, head_width: int, dtype: torch.dtype, device: torch.device
+) -> Cache:
+    """A cache with room for at least so many positions; zeros, since what is masked must be finite."""
+    shape = (layers, 2, rows, heads, cache_room(positions, head_width), head_width)
+    size = math.prod(shape) * dtype.itemsize
+    if device.type != "cpu" or size < _SMALL:
+        return Cache(torch.zeros(shape, dtype=dtype, device=device))
+    return Cache(_mapped(size).view(dtype).view(shape))
+
+
+def _mapped(size: int) -> Tensor:
+    """Bytes, zero, that go back to the system when the tensor is gone, in huge pages where there are any.
 
     Caches come and go in ever other sizes while rows start and end. In the C library's heap the holes that they leave
-    would in the end take several times what is live; asking the system each time costs a fifth of sampling.
+    would in the end take several times what is live.
     """
-
-    def __init__(self) -> None:
-        self._segments: list[_Segment] = []
-
-    def new(
-        self,
-        layers: int,
-        rows: int,
-        heads: int,
-        positions: int,
-        head_width: int,
-        dtype: torch.dtype,
-        device: torch.device,
-    ) -> Cache:
-        """A cache with room for at least so many positions.
-
-        What is in it is of no meaning, but finite: it is masked, and counts nothing after a softmax.
-        """
-        shape = (layers, 2, rows, heads, cache_room(positions, head_width), head_width)
-        if device.type != "cpu":
-            return Cache(torch.zeros(shape, dtype=dtype, device=device), self)
-        size = -(-math.prod(shape) * dtype.itemsize // _PAGE) * _PAGE
-        for segment in self._segments:
-            place = segment.gap(size)
-            if place is not None:
-                break
-        else:
-            # A new one does for what those that nobody uses did, or each size yet unseen would add to the memory.
-            self._segments = [segment for segment in self._segments if segment.used]
-            segment, place = _Segment(max(size, _SEGMENT)), 0
-            self._segments.append(segment)
-        memory = segment.memory[place : place + size].view(dtype)[: math.prod(shape)].view(shape)
-        cache = Cache(memory, self)
-        segment.lend(place, size, cache)
-        return cache
-
-
-class _Segment:
-    """Bytes, zero at first, in huge pages where there are any, of which pieces are lent while a cache uses them."""
-
-    def __init__(self, size: int) -> None:
-        mapped = mmap.mmap(-1, size)
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            with contextlib.suppress(OSError):  # a kernel without them
-                mapped.madvise(mmap.MADV_HUGEPAGE)
-        self.memory = torch.frombuffer(mapped, dtype=torch.uint8)
-        self._lent: list[tuple[int, int, weakref.ref[Cache]]] = []
-
-    def gap(self, size: int) -> int | None:
-        """The first place from which so many bytes are free."""
-        self._lent = [piece for piece in self._lent if piece[2]() is not None]
-        free = 0
-        for start, end in [*((start, end) for start, end, _ in self._lent), (len(self.memory), 0)]:
-            if start - free >= size:
-                return free
-            free = end
-        return None
-
-    @property
-    def used(self) -> bool:
-        return any(cache() is not None for _, _, cache in self._lent)
-
-    def lend(self, start: int, size: int, cache: Cache) -> None:
-        self._lent.append((start, start + size, weakref.ref(cache)))
-        self._lent.sort(key=lambda piece: piece[0])
+    # Shared memory, the default, gets no huge pages.
+    memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without them
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(memory, dtype=torch.uint8)
 
 
 class Cache:
@@ -111,15 +61,14 @@ class Cache:
 
     Args:
         memory: (layers, 2, R, heads, P, head width), keys and values.
-        source: what gives memory to caches like this one.
 
     Attributes:
         by_layer: the same memory of each layer, as vectors (2 R heads P, head width), and as keys and values,
             (R heads, P, head width) each.
     """
 
-    def __init__(self, memory: Tensor, source: CacheMemory) -> None:
-        self.memory, self._source = memory, source
+    def __init__(self, memory: Tensor) -> None:
+        self.memory = memory
         _, _, self.rows, self.heads, self.positions, head_width = memory.shape
         flat, by_head = (-1, head_width), (-1, self.positions, head_width)
         self.by_layer = [(both.view(flat), both[0].view(by_head), both[1].view(by_head)) for both in memory.unbind()]
@@ -133,8 +82,7 @@ class Cache:
     def like(self, rows: int, positions: int) -> Cache:
         """A cache with room for at least so many positions, to be filled by ``load``."""
         layers, _, _, heads, _, head_width = self.memory.shape
-        memory = self.memory
-        return self._source.new(layers, rows, heads, positions, head_width, memory.dtype, memory.device)
+        return new_cache(layers, rows, heads, positions, head_width, self.memory.dtype, self.memory.device)
 
     def load(self, rows: Rows, source: Cache, source_rows: Rows) -> None:
         """Copy rows of a cache (this one, too) that has room for no more positions than this one."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from agents.cache import Cache, cache_room
+from agents.cache import Cache, cache_room, new_cache
 from agents.model import Policy, rotate_
 
 Ints = npt.NDArray[np.int64]
@@ -200,7 +200,7 @@ class FrozenPolicy:
     def __init__(self, *policies: Policy) -> None:
         policy = policies[0]
         self.config, self.device = policy.config, policy.device
-        self._dtype, self._memory = policy.compute_dtype, policy.cache_memory
+        self._dtype = policy.compute_dtype
         on_cpu = self.device.type == "cpu"
         # Most rows that are decoded together, and the positions attended over in vain that cost as much as decoding in
         # two blocks (docs/PERFORMANCE.md). On a GPU each block costs a row of launches, whatever is in it.
@@ -221,7 +221,7 @@ class FrozenPolicy:
         """An empty cache with room for at least so many positions."""
         config = self.config
         head_width = config.width // config.heads
-        return self._memory.new(config.layers, rows, config.heads, positions, head_width, self._dtype, self.device)
+        return new_cache(config.layers, rows, config.heads, positions, head_width, self._dtype, self.device)
 
     def _qkv(self, number: int, x: Tensor, tokens: Tensor, turns: Tensor, layout: Any) -> Tensor:
         """Rotated queries and keys, and values, (S, 3, heads, head width), at the positions that ``turns`` is of."""

@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from agents.cache import CacheMemory
 from agents.config import PolicyConfig
 from tool_gym import rng
 
@@ -186,7 +185,6 @@ class Policy(nn.Module):
         super().__init__()
         self.config, self.vocabulary, self.compute_dtype = config, vocabulary, compute_dtype
         self.head_width = config.width // config.heads
-        self.cache_memory = CacheMemory()
         self.embedding = nn.Embedding(vocabulary, config.width)
         self._blocks = nn.ModuleList(Block(config.width) for _ in range(config.layers))
         self.final_norm = Norm(config.width)

@@ -32,7 +32,6 @@ from torch import Tensor
 
 from agents import checkpoint as checkpoints
 from agents import runs, trainer
-from agents.cache import CacheMemory
 from agents.coldstart import cold_start
 from agents.command import complain
 from agents.config import Config
@@ -217,7 +216,6 @@ class Stack:
         self._answers: dict[int, Any] = {}
         self.failure: BaseException | None = None
         self._changed = threading.Condition()
-        self._memory = CacheMemory()
 
     def ask(self, number: int, wanted: Any) -> Any:
         """Wait for the answer to what run ``number`` asks. Raises RuntimeError where the stack has failed."""
@@ -258,9 +256,6 @@ class Stack:
 
     def _together(self, kind: type, wanted: Sequence[Any]) -> Sequence[Any]:
         if kind is Sampling:
-            for one in wanted:
-                # Whoever is the first of those that sample: each would keep as much as all of them need together.
-                one.policy.cache_memory = self._memory
             return joint_sample(wanted) if len(wanted) > 1 else [ALONE.sample(wanted[0])]
         if kind is _Gradients:
             if len(wanted) > 1:

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.cache import Cache, CacheMemory
+from agents.cache import Cache, new_cache
 from agents.config import PolicyConfig
 from agents.engine import packed_logits
 from agents.frozen import FrozenPolicy
@@ -215,7 +215,7 @@ class CountingDecoder:
     block_rows, block_cost = 8, 100
 
     def new_cache(self, rows: int, positions: int) -> Cache:
-        return CacheMemory().new(1, rows, 1, positions, 1, torch.float32, self.device)
+        return new_cache(1, rows, 1, positions, 1, torch.float32, self.device)
 
     def extend(
         self, tokens_NQ: torch.Tensor, starts_N: torch.Tensor, cache: Cache, rows_N: torch.Tensor, owners_N: Ints
