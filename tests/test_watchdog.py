@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import subprocess
@@ -103,10 +104,12 @@ def test_what_cannot_be_interrupted_ends_the_process_with_the_same_line() -> Non
 def test_a_tool_that_leaks_a_little_with_each_call_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watchdog, "_kept", watchdog._Kept())
     monkeypatch.setattr(watchdog, "GROWTH_BYTES", 64 << 20)
-    kept: list[bytes] = []
+    kept: list[mmap.mmap] = []
 
     def leaky(text: str) -> str:
-        kept.append(os.urandom(1 << 20))
+        # Of the system: on the heap it could take what others have left, and the process would not grow.
+        kept.append(mmap.mmap(-1, 1 << 20))
+        kept[-1].write(os.urandom(1 << 20))
         return text
 
     def thrifty(text: str) -> str:
