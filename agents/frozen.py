@@ -243,7 +243,9 @@ class FrozenPolicy:
         tokens = tokens_NQ.reshape(-1)
         positions = starts_N[:, None] + self._numbers[:length]
         turns = self._turns[positions.flatten().clamp_(max=self.config.context - 1)]
-        hidden = self._hidden(positions, cache)[:, None]
+        # Of several queries a product's bits depend on how many keys there are: always as many, most of them hidden.
+        most = len(self._numbers) // 2
+        hidden = torch.where(self._numbers[:most] > positions[..., None], self._never, self._always)[:, None]
         places = cache.places(rows_N[:, None], positions)
         layout = self._weights.layout(np.repeat(owners_N, length))
         x = self._weights.embed(tokens, layout)
@@ -255,7 +257,8 @@ class FrozenPolicy:
             if number == last:
                 # Nobody asks for what comes after these tokens.
                 return
-            keys, values = cache.memory[number, :, rows_N]
+            missing = most - cache.positions
+            keys, values = torch.nn.functional.pad(cache.memory[number, :, rows_N], (0, 0, 0, missing))
             scores = torch.matmul(qkv[:, :, 0].transpose(1, 2), keys.mT).add_(hidden)
             mixed = torch.matmul(torch.softmax(scores, -1, out=scores), values)
             x = self._weights.after_attention(number, x, mixed.transpose(1, 2).reshape(x.shape), layout)
