@@ -29,11 +29,11 @@ from pathlib import Path
 from rich.console import Console
 
 from agents import runs, trainer
-from agents.command import complain, parse
+from agents.command import exit_status, parse
 from agents.config import Config
 from agents.display import open_display, print_summary
-from agents.signals import Stopped, StopSignals
-from tool_gym.errors import ConfigError, ToolGymError
+from agents.signals import StopSignals
+from tool_gym.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -76,18 +76,7 @@ def main(arguments: Arguments) -> None:
 
 def run(words: list[str]) -> int:
     """Train as the command line says; returns the exit status, errors on purpose being one line on stderr."""
-    try:
-        main(read_arguments(words))
-        return 0
-    except (ToolGymError, OSError) as error:
-        # A full disk or a folder that cannot be read is the machine's; the latest checkpoint is whole.
-        return complain(error)
-    except Stopped as stopped:
-        print(f"{stopped}; --resume RUN_DIR goes on from the latest checkpoint", file=sys.stderr)
-        return 128 + stopped.number
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+    return exit_status(lambda: main(read_arguments(words)), "--resume RUN_DIR goes on from the latest checkpoint")
 
 
 if __name__ == "__main__":

@@ -6,12 +6,13 @@ import contextlib
 import io
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tyro
 
-from tool_gym.errors import ConfigError
+from agents.signals import Stopped
+from tool_gym.errors import ConfigError, ToolGymError
 from tool_gym.protocol import printable
 
 _RULE = re.compile(r"^[\s│╭╮╰╯─━|+-]*$")
@@ -25,6 +26,26 @@ def complain(error: BaseException) -> int:
     """
     print(f"error: {printable(' '.join(str(error).split()))}", file=sys.stderr)
     return 2 if isinstance(error, ConfigError) else 1
+
+
+def exit_status(work: Callable[[], object], hint: str) -> int:
+    """Do what a command is for; its exit status, with what ends it on purpose as one line on stderr.
+
+    Args:
+        work: may raise the library's errors, OSError (a full disk is the machine's) and Stopped.
+        hint: how to go on after a signal.
+    """
+    try:
+        work()
+        return 0
+    except (ToolGymError, OSError) as error:
+        return complain(error)
+    except Stopped as stopped:
+        print(f"{stopped}; {hint}", file=sys.stderr)
+        return 128 + stopped.number
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
 
 
 class UsageError(ConfigError):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from agents.cache import Cache, cache_room, new_cache
@@ -215,7 +216,8 @@ class FrozenPolicy:
         self._logit_bias = policy.logit_bias
         self._turns = policy.turns.transpose(0, 1).repeat(1, 1, self.config.heads)  # (context, 2, width / 2)
         head_width = self.config.width // self.config.heads
-        self._numbers = torch.arange(2 * cache_room(self.config.context, head_width), device=self.device)
+        self._room = cache_room(self.config.context, head_width)
+        self._numbers = torch.arange(2 * self._room, device=self.device)
 
     def new_cache(self, rows: int, positions: int) -> Cache:
         """An empty cache with room for at least so many positions."""
@@ -229,9 +231,14 @@ class FrozenPolicy:
         rotate_(qkv[:, :2], turns)
         return qkv.view(len(tokens), 3, self.config.heads, -1)
 
-    def _hidden(self, positions: Tensor, cache: Cache) -> Tensor:
-        """(..., P): minus infinity at the cache's positions after ``positions``, 0 elsewhere."""
-        return torch.where(self._numbers[: cache.positions] > positions[..., None], self._never, self._always)
+    def _hidden(self, positions: Tensor, keys: int) -> Tensor:
+        """(..., keys): minus infinity at the keys after ``positions``, 0 elsewhere."""
+        return torch.where(self._numbers[:keys] > positions[..., None], self._never, self._always)
+
+    def prefill(self, tokens_NQ: Tensor, cache: Cache, owners_N: Ints) -> None:
+        """Feed prompts to the first N rows of a new cache that has room for just these; otherwise as ``extend``."""
+        rows_N = self._numbers[: len(tokens_NQ)]
+        self._feed(tokens_NQ, torch.zeros_like(rows_N), cache, rows_N, owners_N, cache.positions)
 
     def extend(self, tokens_NQ: Tensor, starts_N: Tensor, cache: Cache, rows_N: Tensor, owners_N: Ints) -> None:
         """Feed Q tokens at once to some rows of the cache, at positions from ``starts_N`` on.
@@ -239,13 +246,18 @@ class FrozenPolicy:
         Shorter rows are padded on the right; what padding leaves in the cache is never read. A row's bits depend on
         Q, which should be a function of its own length, and not on the other rows. ``owners_N``: the policy of each.
         """
+        # A cache's room depends on the other rows, and of several queries a product's bits on how many keys there are.
+        self._feed(tokens_NQ, starts_N, cache, rows_N, owners_N, self._room)
+
+    def _feed(
+        self, tokens_NQ: Tensor, starts_N: Tensor, cache: Cache, rows_N: Tensor, owners_N: Ints, keys: int
+    ) -> None:
+        """``extend`` with the first ``keys`` positions to attend to, whatever room the cache has."""
         rows, length = tokens_NQ.shape
         tokens = tokens_NQ.reshape(-1)
         positions = starts_N[:, None] + self._numbers[:length]
         turns = self._turns[positions.flatten().clamp_(max=self.config.context - 1)]
-        # Of several queries a product's bits depend on how many keys there are: always as many, most of them hidden.
-        most = len(self._numbers) // 2
-        hidden = torch.where(self._numbers[:most] > positions[..., None], self._never, self._always)[:, None]
+        hidden, missing = self._hidden(positions, keys)[:, None], max(keys - cache.positions, 0)
         places = cache.places(rows_N[:, None], positions)
         layout = self._weights.layout(np.repeat(owners_N, length))
         x = self._weights.embed(tokens, layout)
@@ -257,10 +269,9 @@ class FrozenPolicy:
             if number == last:
                 # Nobody asks for what comes after these tokens.
                 return
-            missing = most - cache.positions
-            keys, values = torch.nn.functional.pad(cache.memory[number, :, rows_N], (0, 0, 0, missing))
-            scores = torch.matmul(qkv[:, :, 0].transpose(1, 2), keys.mT).add_(hidden)
-            mixed = torch.matmul(torch.softmax(scores, -1, out=scores), values)
+            k, v = F.pad(cache.memory[number, :, rows_N, :, :keys], (0, 0, 0, missing))
+            scores = torch.matmul(qkv[:, :, 0].transpose(1, 2), k.mT).add_(hidden)
+            mixed = torch.matmul(torch.softmax(scores, -1, out=scores), v)
             x = self._weights.after_attention(number, x, mixed.transpose(1, 2).reshape(x.shape), layout)
 
     def decode(self, tokens_R: Tensor, positions_R: Tensor, cache: Cache, owners_R: Ints) -> Tensor:
@@ -273,7 +284,7 @@ class FrozenPolicy:
         """
         rows, heads = len(tokens_R), len(tokens_R) * cache.heads
         turns = self._turns.index_select(0, positions_R)
-        hidden = self._hidden(positions_R, cache)[:, None]
+        hidden = self._hidden(positions_R, cache.positions)[:, None]
         places = cache.places(self._numbers[:rows], positions_R)
         layout = self._weights.layout(owners_R)
         x = self._weights.embed(tokens_R, layout)

@@ -51,6 +51,7 @@ class Decoder(Protocol):
     @property
     def block_cost(self) -> int: ...
     def new_cache(self, rows: int, positions: int) -> Cache: ...
+    def prefill(self, tokens_NQ: Tensor, cache: Cache, owners_N: Ints) -> None: ...
     def extend(self, tokens_NQ: Tensor, starts_N: Tensor, cache: Cache, rows_N: Tensor, owners_N: Ints) -> None: ...
     def decode(self, tokens_R: Tensor, positions_R: Tensor, cache: Cache, owners_R: Ints) -> Tensor: ...
 
@@ -122,8 +123,7 @@ class _Prefixes:
             tokens[row, : len(self.prompts[prompt])] = self.prompts[prompt]
         device = self.decoder.device
         cache = self.decoder.new_cache(len(members), width)
-        rows = torch.arange(len(members), device=device)
-        self.decoder.extend(_tensor(tokens, device), torch.zeros_like(rows), cache, rows, self._owners[members])
+        self.decoder.prefill(_tensor(tokens, device), cache, self._owners[members])
         self._ready.update({prompt: (cache, row) for row, prompt in enumerate(members)})
 
     def cache(self, prompts: Ints, rows: int) -> Cache:
@@ -231,12 +231,8 @@ class _Generation:
         live_rows: int,
     ) -> None:
         self.decoder, self.conversation = decoder, conversation
-        self.prompts, self.prompt_of_row, self.owner_of_prompt, self.keys = (
-            prompts,
-            prompt_of_row,
-            owner_of_prompt,
-            keys_N,
-        )
+        self.prompts, self.prompt_of_row = prompts, prompt_of_row
+        self.owner_of_prompt, self.keys = owner_of_prompt, keys_N
         self.context, self.end, self.max_turn_tokens, self.live_rows = context, end, max_turn_tokens, live_rows
         rows = len(prompt_of_row)
         self.tokens = np.zeros((rows, context), dtype=np.int32)

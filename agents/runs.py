@@ -245,15 +245,16 @@ class Log:
         Raises ConfigError, naming the file, where they are not those of the checksum; None: there is none, of a
         checkpoint of an earlier version, and what can be read is taken as it is.
         """
-        kept, place, trouble, number = b"", str(self.file), "", 0
+        lines, place, trouble, number = list[bytes](), str(self.file), "", 0
         try:
             for number, line in enumerate(_lines(self.file), start=1):  # noqa: B007 - named in the error
                 if _step(json.loads(line)) > step:
                     break
-                kept += line
+                lines.append(line)
         except (OSError, ValueError, KeyError, TypeError) as error:
             # What is damaged after that step is made again; whether it is before, the checksum tells.
             place, trouble = f"{self.file}, line {number}", f" ({type(error).__name__}: {error})"
+        kept = b"".join(lines)
         if (checksum is None and trouble) or checksum not in (None, hashlib.sha256(kept).hexdigest()):
             raise ConfigError("run", place, f"the rows up to step {step}, some of which are damaged or gone{trouble}")
         return kept

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import operator
 import shutil
 import sys
 import threading
@@ -33,7 +34,7 @@ from torch import Tensor
 from agents import checkpoint as checkpoints
 from agents import runs, trainer
 from agents.coldstart import cold_start
-from agents.command import complain
+from agents.command import exit_status
 from agents.config import Config
 from agents.engine import ALONE, Loss, Sampling
 from agents.frozen import FrozenPolicy
@@ -42,7 +43,7 @@ from agents.model import Policy
 from agents.packing import Packed
 from agents.setup import Setup
 from agents.signals import Stopped, StopSignals
-from tool_gym.errors import ConfigError, ToolGymError
+from tool_gym.errors import ConfigError
 from tool_gym.interpreter import InterpreterPool
 
 _ALIKE = (
@@ -368,9 +369,8 @@ def train_stack(configs: Sequence[Config], stop: StopSignals) -> list[Path]:
 
 def alike(config: Config) -> tuple[Any, ...]:
     """The settings in which all runs of a stack agree: those of _ALIKE."""
-    run = config.run
-    when = run.eval_every, run.checkpoint_every
-    return config.env.id, config.policy, run.steps, run.device, run.threads, *when
+    settings: tuple[Any, ...] = operator.attrgetter(*_ALIKE)(config)
+    return settings
 
 
 def _check(configs: Sequence[Config]) -> None:
@@ -458,15 +458,12 @@ def _read(words: Sequence[str]) -> list[Config]:
 def main(words: list[str]) -> int:
     """Train the runs of a file; returns the exit status, errors on purpose being one line on stderr."""
     stop = StopSignals(lambda text: print(text, flush=True))
-    try:
+
+    def work() -> None:
         with stop.installed():
             train_stack(_read(words), stop)
-        return 0
-    except (ToolGymError, OSError) as error:
-        return complain(error)
-    except Stopped as stopped:
-        print(f"{stopped}; the same command goes on from the last common checkpoint", file=sys.stderr)
-        return 128 + stopped.number
+
+    return exit_status(work, "the same command goes on from the last common checkpoint")
 
 
 if __name__ == "__main__":

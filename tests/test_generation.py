@@ -120,6 +120,37 @@ def test_rows_do_not_depend_on_how_late_replies_come_or_how_many_rows_are_decode
         assert same(reference, again), (delay, live_rows, block_rows)
 
 
+class Verbose(Scripted):
+    """Says everything five times, so that rows become long and replies are fed at once into long caches."""
+
+    def collect(self, block: bool) -> list[tuple[int, list[int] | None]]:
+        return [(row, None if reply is None else 5 * reply) for row, reply in super().collect(block)]
+
+
+def test_long_rows_of_the_default_policy_do_not_depend_on_how_late_replies_come() -> None:
+    sizes = PolicyConfig()
+    policy = Policy(sizes, VOCABULARY, FORBIDDEN)
+    policy.initialise(0)
+
+    def sampled(delay: int, live_rows: int) -> Generated:
+        return generate(
+            FrozenPolicy(policy),
+            [[1, *range(3, 11), *range(3, 11), END]],
+            np.zeros(40, dtype=np.int64),
+            rng.key(1, "sampling", np.arange(40)),
+            Verbose(list(range(40)), 5, delay),
+            context=sizes.context,
+            end=END,
+            max_turn_tokens=12,
+            live_rows=live_rows,
+        )
+
+    reference = sampled(0, 256)
+    assert reference.lengths_N.max() > 200
+    for delay, live_rows in ((3, 256), (40, 256), (11, 16)):
+        assert same(reference, sampled(delay, live_rows)), (delay, live_rows)
+
+
 def test_rows_that_wait_for_a_place_are_what_they_would_have_been_among_all() -> None:
     policy = make_policy()
     reference, _ = run(policy, 150, streams=150)
@@ -216,6 +247,9 @@ class CountingDecoder:
 
     def new_cache(self, rows: int, positions: int) -> Cache:
         return new_cache(1, rows, 1, positions, 1, torch.float32, self.device)
+
+    def prefill(self, tokens_NQ: torch.Tensor, cache: Cache, owners_N: Ints) -> None:
+        assert cache.positions >= tokens_NQ.shape[1]
 
     def extend(
         self, tokens_NQ: torch.Tensor, starts_N: torch.Tensor, cache: Cache, rows_N: torch.Tensor, owners_N: Ints

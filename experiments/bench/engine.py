@@ -149,6 +149,9 @@ class _Clocked:
     def new_cache(self, rows: int, positions: int) -> Cache:
         return self.frozen.new_cache(rows, positions)
 
+    def prefill(self, tokens_NQ: Tensor, cache: Cache, owners_N: Ints) -> None:
+        self.frozen.prefill(tokens_NQ, cache, owners_N)
+
     def extend(self, tokens_NQ: Tensor, starts_N: Tensor, cache: Cache, rows_N: Tensor, owners_N: Ints) -> None:
         self.frozen.extend(tokens_NQ, starts_N, cache, rows_N, owners_N)
 
