@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -64,7 +65,8 @@ class Setup:
     def open(config: Config, engine: Engine = ALONE, pool: InterpreterPool | None = None) -> Setup:
         """The parts of a configuration; with a pool of their own where none is given.
 
-        Raises ConfigError for whatever the configuration asks and the environment or machine does not have.
+        Raises ConfigError for whatever the configuration asks and the environment or machine does not have, TaskError
+        for a task or tool that breaks its contract.
 
         The pool's processes start at the first call, so that opening and closing only checks.
         """
@@ -173,6 +175,8 @@ def _environment(config: Config) -> Resolved:
     arguments = {} if config.env.answers is None else {"answers": config.env.answers}
     with trusted(f"the making of {config.env.id}", seconds=_MAKING_SECONDS):
         env = resolve(config.env.id, **arguments)
+    for part in (env.task, *env.tools):
+        _check_picklable(part)
     if config.env.max_turns is not None:
         env = Resolved(env.task, env.tools, config.env.max_turns)
     styles = config.sft.mixture
@@ -181,6 +185,15 @@ def _environment(config: Config) -> Resolved:
         if unknown:
             raise ConfigError("sft.mixture", unknown[0], ", ".join(env.task.mixture))
     return env
+
+
+def _check_picklable(part: object) -> None:
+    """Raises TaskError for a task or tool that cannot be sent to another process, as the contract has it."""
+    try:
+        pickle.dumps(part)
+    except Exception as error:
+        told = f"{type(part).__name__} cannot be pickled ({error})"
+        raise TaskError(f"{told}: keep no lambda, inner function or open file in it") from error
 
 
 def _device(name: str) -> torch.device:

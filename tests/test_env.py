@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +16,7 @@ from tests.episode_fakes import Echo, FakePool, ScriptedNoise, Sums
 from tool_gym import ToolEnv, rng
 from tool_gym.errors import ConfigError, TaskError
 from tool_gym.noise import KINDS, BurstNoise, CorrelatedNoise, FaultMix, IIDNoise, PerToolNoise
-from tool_gym.tasks.base import Problem, split_of
+from tool_gym.tasks.base import Problem, draw_many, split_of
 
 TURN = "<python>1+1</python>"
 
@@ -280,6 +281,26 @@ def test_a_task_that_cannot_sample_is_named() -> None:
     for task, said in [(Raising, "Raising.sample raised ZeroDivisionError"), (Odd, "Odd.sample returned '3\\+4'")]:
         with pytest.raises(TaskError, match=said):
             build(task).reset()
+
+
+@pytest.mark.parametrize(
+    ("problem", "said"),
+    [
+        (Problem("511+269?", 780), "answer is 780"),  # type: ignore[arg-type]
+        (Problem(511, "780"), "prompt is 511"),  # type: ignore[arg-type]
+        (Problem("", "780"), "prompt is ''"),
+        (Problem("511+269?", "780", "1"), "difficulty is '1'"),  # type: ignore[arg-type]
+        (Problem("511+269?", "780", True), "difficulty is True"),
+    ],
+)
+@pytest.mark.parametrize("method", ["sample", "sample_split", "sample_many"])
+def test_a_problem_of_other_types_than_its_fields_have_is_refused_with_task_method_and_value(
+    method: str, problem: Problem, said: str
+) -> None:
+    many = method == "sample_many"
+    task = type("Mistyped", (Sums,), {method: lambda self, *arguments: [problem] if many else problem})()
+    with pytest.raises(TaskError, match=rf"Mistyped\.sample.* {re.escape(said)}, not"):
+        draw_many(task, np.random.default_rng(0), [1], "train")
 
 
 def test_every_observation_is_in_the_space_whatever_the_action() -> None:

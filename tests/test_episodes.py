@@ -515,6 +515,10 @@ class Faulty(Sums):
         ("reasoning_quality", 1.5),
         ("reasoning_quality", -0.1),
         ("reasoning_quality", None),
+        ("reasoning_quality", "0.5"),
+        ("reasoning_quality", True),
+        ("reasoning_quality", np.bool_(True)),
+        ("reasoning_quality", 0.5 + 0j),
     ],
 )
 def test_a_task_that_breaks_its_contract_is_named_with_method_and_value(method: str, value: Any) -> None:

@@ -203,6 +203,23 @@ def test_the_module_runs_as_a_command() -> None:
     assert "answered: reward" in done.stdout
 
 
+@pytest.mark.parametrize("command", [["check"], ["play"], ["list"]])
+@pytest.mark.parametrize("content", ["import package_that_is_missing\n", "1 / 0\n", "def\n"])
+def test_a_module_that_fails_to_import_is_one_line_that_names_it(
+    content: str,
+    command: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "broken_environments.py").write_text(content)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main([*command, "broken_environments" if command == ["list"] else "broken_environments:X/Y-v0"]) == 1
+    output, error = capsys.readouterr()
+    assert (output, error.count("\n")) == ("", 1)
+    assert "the import of broken_environments raised" in error
+
+
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [

@@ -8,8 +8,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import gymnasium
 import pytest
 
+import tool_gym
 import train as train_command
 from agents import runs, trainer
 from agents.command import complain
@@ -90,6 +92,16 @@ def test_a_run_folder_that_exists_is_left_alone(tmp_path: Path) -> None:
     refused(train("--name", "mine", cwd=tmp_path), "run.name", "'mine'", "--resume")
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["mine"]
     assert (folder / "notes.txt").read_text() == "keep"
+
+
+def test_a_task_that_cannot_be_pickled_is_refused_before_a_folder_is_made(tmp_path: Path) -> None:
+    tool_gym.register("tests/NotPicklable-v0", task="tests.broken_tasks:NotPicklable")
+    try:
+        with pytest.raises(TaskError, match=r"NotPicklable cannot be pickled .*lambda"):
+            trainer.train(tiny_config(tmp_path, **{"env.id": "tests/NotPicklable-v0", "env.answers": None}), Silent())
+    finally:
+        del gymnasium.registry["tests/NotPicklable-v0"]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_start_that_the_cold_start_refuses_leaves_the_name_free(

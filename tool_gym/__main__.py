@@ -18,8 +18,10 @@ from tool_gym.noise import KINDS
 from tool_gym.protocol import ANSWER, printable, tags
 from tool_gym.registration import find, import_module, resolve, tool_environments
 from tool_gym.tasks.base import SPLITS
+from tool_gym.watchdog import trusted
 from tool_gym.wrappers import replay
 
+_IMPORT_SECONDS = 600.0  # a module may load what it needs
 _HELP = "a line of code is a call, '= 3' is an answer, a line with tags is sent as it is; end of file stops"
 
 
@@ -73,15 +75,29 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _import(field: str, value: str, module: str) -> None:
+    """Import a module that registers environments. Raises TaskError, naming it, for whatever it raises of its own."""
+    with trusted(f"the import of {module}", seconds=_IMPORT_SECONDS):
+        import_module(field, value, module)
+
+
+def _import_of(env_id: str) -> None:
+    """:func:`_import` for the module of ``module:id``."""
+    module, colon, _ = env_id.rpartition(":")
+    if colon:
+        _import("env", env_id, module)
+
+
 def _replay(options: argparse.Namespace) -> int:
     for module in options.modules:
-        import_module("modules", module, module)
+        _import("modules", module, module)
     count = replay(options.file)
     print(f"{count} episodes came out as they were recorded")
     return 0
 
 
 def _check(options: argparse.Namespace) -> int:
+    _import_of(options.id)
     settings = {} if options.answers is None else {"answers": options.answers}
     checks = run_checks(options.id, problems=options.problems, seed=options.seed, **settings)
     for check in checks:
@@ -100,7 +116,7 @@ def _shares(text: str) -> str | dict[str, float]:
 
 def _list(options: argparse.Namespace) -> int:
     for module in options.modules:
-        import_module("modules", module, module)
+        _import("modules", module, module)
     rows = [("environment", "task", "difficulties", "tools", "turns")]
     for id_ in tool_environments():
         try:
@@ -120,6 +136,7 @@ def _list(options: argparse.Namespace) -> int:
 def _play(options: argparse.Namespace) -> int:
     if options.seed is not None and options.seed < 0:
         raise ConfigError("seed", options.seed, "0 or more")
+    _import_of(options.id)
     find(options.id)  # says what exists, where gymnasium would guess at a near name
     names = ["noise", "noise_rate", "correlation", "mean_burst", "faults", "permanent"]
     names += ["difficulty", "answers", "split", "max_turns"]

@@ -19,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -533,12 +534,13 @@ class Episodes:
         problem = episode.record.problem
         self._watched.at(self._judging, problem.prompt)
         try:
-            quality = float(self.task.reasoning_quality(problem, episode.history))
+            judged = self.task.reasoning_quality(problem, episode.history)
         except Exception as error:
             raise self._task_error("reasoning_quality", problem, f"raised {error!r}") from error
-        if not 0.0 <= quality <= 1.0:
-            raise self._task_error("reasoning_quality", problem, f"returned {quality!r}, not a number from 0 to 1")
-        return quality
+        # numpy's scalars are real numbers, too.
+        if not isinstance(judged, Real) or isinstance(judged, bool) or not 0.0 <= judged <= 1.0:
+            raise self._task_error("reasoning_quality", problem, f"returned {judged!r}, not a number from 0 to 1")
+        return float(judged)
 
     def _grade(self, problem: Problem, answer: str) -> bool:
         self._watched.at(self._grading, problem.prompt)

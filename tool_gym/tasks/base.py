@@ -25,7 +25,10 @@ History = Sequence[tuple[ToolCall, ToolResult]]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem. ``data`` holds what the task needs to grade and judge; the policy sees only ``prompt``."""
+    """One problem. ``data`` holds what the task needs to grade and judge; the policy sees only ``prompt``.
+
+    Prompt and answer are text, the prompt not empty, the difficulty is an int: whoever draws a problem checks it.
+    """
 
     prompt: str
     answer: str
@@ -92,7 +95,7 @@ class Task(ABC):
         if split not in SPLITS:
             raise ConfigError("split", split, ", ".join(SPLITS))
         for _ in range(_MAX_REJECTIONS):
-            problem = self.sample(rng, difficulty)
+            problem = _checked(f"{type(self).__name__}.sample", self.sample(rng, difficulty))
             if split_of(problem) == split:
                 return problem
         raise TaskError(f"{type(self).__name__}.sample: no problem of split {split!r} at difficulty {difficulty}")
@@ -127,6 +130,15 @@ def draw_many(task: Task, rng: np.random.Generator, difficulties: Sequence[int],
 
 
 def _checked(name: str, problem: Any) -> Problem:
+    """The problem that a task returned. Raises TaskError, with its method and the value, for what is none."""
     if not isinstance(problem, Problem):
         raise TaskError(f"{name} returned {problem!r}, not a Problem")
+    if not isinstance(problem.prompt, str) or not problem.prompt:
+        raise TaskError(f"{name} returned a Problem whose prompt is {problem.prompt!r}, not a text that says something")
+    # An answer that is no text equals no policy's: the right one would never be rewarded.
+    if not isinstance(problem.answer, str):
+        raise TaskError(f"{name} returned a Problem whose answer is {problem.answer!r}, not a text: {problem.prompt!r}")
+    if not isinstance(problem.difficulty, int) or isinstance(problem.difficulty, bool):
+        wrong = f"{problem.difficulty!r}, not an int: {problem.prompt!r}"
+        raise TaskError(f"{name} returned a Problem whose difficulty is {wrong}")
     return problem
