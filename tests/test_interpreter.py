@@ -22,9 +22,10 @@ from hypothesis import strategies as st
 import tool_gym.interpreter
 from tool_gym.errors import ConfigError, InfrastructureError, ToolGymError
 from tool_gym.interpreter import InterpreterPool, InterpreterSession, Limits, shared_pool
+from tool_gym.interpreter import pool as pool_module
 from tool_gym.interpreter import regex as counted
 from tool_gym.interpreter.meter import METER, Output
-from tool_gym.interpreter.wire import FrameReader, ProtocolError, decode_reply, encode_reply
+from tool_gym.interpreter.wire import HEADER, MAX_REQUEST, FrameReader, ProtocolError, decode_reply, encode_reply
 from tool_gym.tools.base import ToolResult
 
 LONG = "i = 0\nwhile True:\n    i += 1"  # under LASTING, runs until somebody ends it
@@ -1029,6 +1030,16 @@ def test_worker_that_dies_twice_in_one_call_is_blamed_on_who_did_it(number: int,
             results.update(pending.take(block=True))
         assert (results[0].status, results[0].kind) == (status, kind)
         assert results[1].output == "next\n"
+
+
+def test_a_worker_that_fails_at_a_request_is_the_machinery_s_loss_and_no_crash_of_the_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool_module, "encode_request", lambda request: HEADER.pack(MAX_REQUEST + 1))
+    with InterpreterPool(workers=1) as pool:
+        result = pool.run("print(1)")
+        assert (result.status, result.kind) == ("infrastructure", "lost")
+        assert (pool.stats.crashes, pool.stats.infrastructure_failures) == (0, 2)
 
 
 def test_pool_survives_the_loss_of_the_process_that_starts_its_workers() -> None:

@@ -35,6 +35,7 @@ from .wire import (
     CONTROL,
     HEADER,
     LONG,
+    MACHINERY,
     FrameReader,
     ProtocolError,
     Request,
@@ -740,8 +741,11 @@ class InterpreterPool:
             message = f"killed after {self._limits.wall_seconds:g} seconds"
             self._finish(call, ToolResult("limit", "time", message))
             return
-        # A worker that ends in order, with 0, has lost its connection. With another status it is the program's doing.
-        if not reason and (number in _CRASHES or (status and not number)):
+        # A worker that ends in order, with 0, has lost its connection, and one that failed at a request or a reply says
+        # so. What else ends it came out of the call: a fault of the sandbox then, but the program brought it about, and
+        # must not have its rollouts masked where others' count.
+        exited = os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else 0
+        if not reason and (number in _CRASHES or exited not in (0, MACHINERY)):
             self._stats.crashes += 1
             call.crashes += 1
             if call.crashes >= _ATTEMPTS:

@@ -18,6 +18,9 @@ CONTROL = struct.Struct(">cQ")
 """Requests to the zygote and the worker's number. ``S``: start a worker, ``L``: one for programs that take long, of low
 priority, ``R``: kill and reap one."""
 
+MACHINERY = 71
+"""Exit status of a worker that failed at a request or a reply, and not at a program: sysexits.h calls it EX_OSERR."""
+
 LONG = "long"
 """Status of a reply that is no answer: the program needs more steps than it was given this time."""
 _STATUSES = ("ok", "refused", "error", "limit", LONG)

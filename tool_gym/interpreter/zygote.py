@@ -22,7 +22,7 @@ from . import hardening
 from .executor import Executor, prepare
 from .guards import SPECIAL_METHODS
 from .limits import Limits
-from .wire import CONTROL, HEADER, encode_reply, frame, read_request, write_all
+from .wire import CONTROL, HEADER, MACHINERY, ProtocolError, encode_reply, frame, read_request, write_all
 
 _MAX_CALLS = 20_000
 _MAX_GROWTH_KIB = 128 << 10
@@ -124,6 +124,9 @@ def _worker(descriptor: int, limits: Limits, parent: int, nice: int) -> NoReturn
         with contextlib.suppress(ConnectionError):  # the pool listens no more: no program's doing
             _serve(descriptor, limits)
         status = 0
+    except (OSError, ProtocolError):
+        # Of the stream to the pool: nothing that a program raises leaves its call, and it touches no descriptor.
+        status = MACHINERY
     finally:
         os._exit(status)
 
