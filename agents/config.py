@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import types
 import typing
 from collections.abc import Mapping
@@ -353,6 +354,11 @@ class RunConfig:
         _within("run", self, "keep_checkpoints", 1, 1_000_000)
         _within("run", self, "max_invalid", 0.0, 1.0)
         _within("run", self, "trajectories", 0, 1000)
+        # What is shown as one line and written to a terminal; a NUL ends the name of a file.
+        if not self.runs_dir or not self.runs_dir.isprintable():
+            raise ConfigError("run.runs_dir", self.runs_dir, "the path of a folder, in printable characters")
+        if self.stack is not None and not re.fullmatch(r"[0-9A-Za-z_-]{1,64}", self.stack):
+            raise ConfigError("run.stack", self.stack, "1 to 64 letters, digits, - and _, as `sweep --stack` sets it")
         if self.name is not None and (
             not self.name or self.name in (".", "..") or "/" in self.name or "\0" in self.name
         ):

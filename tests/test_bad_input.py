@@ -19,7 +19,7 @@ import train
 from agents.config import Config
 from experiments.__main__ import run as run_experiments
 from tests.test_train_cli import one_line
-from tool_gym.errors import ToolGymError
+from tool_gym.errors import ConfigError, ToolGymError
 from tool_gym.tasks.arithmetic import Arithmetic
 
 TEXTS = {
@@ -32,8 +32,9 @@ TEXTS = {
     "algo.normalisation": st.sampled_from(["", "tokens"]),
     "run.device": st.sampled_from(["", "tpu"]),
     "run.name": st.sampled_from(["", ".", "..", "a/b", "a\x00b", "a\nb"]),
+    "run.runs_dir": st.sampled_from(["", "a\x00b", "a\nb", "\udcff"]),
+    "run.stack": st.sampled_from(["", "a/b", "..", "a b", "a\x00b", "x" * 65]),
 }
-LEFT_OUT = {"run.runs_dir"}  # any text is a folder
 
 
 def _fields() -> list[tuple[str, Any]]:
@@ -41,7 +42,7 @@ def _fields() -> list[tuple[str, Any]]:
     for group in dataclasses.fields(Config):
         kind = typing.get_type_hints(Config)[group.name]
         found += [(f"{group.name}.{name}", hint) for name, hint in typing.get_type_hints(kind).items()]
-    return [(name, hint) for name, hint in found if name not in LEFT_OUT]
+    return found
 
 
 def _bad(name: str, hint: Any) -> st.SearchStrategy[list[str]]:
@@ -100,6 +101,17 @@ def test_train_refuses_bad_settings_in_one_line(
     assert train.run(["--run.steps", "0", "--sft.steps", "0", *words_of(name, values)]) == 2, bad
     one_line(*capsys.readouterr())
     assert files(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("run.runs_dir", ""), ("run.runs_dir", "a\x00b"), ("run.runs_dir", "\udcff"), ("run.runs_dir", 3)]
+    + [("run.stack", value) for value in ("", "a/b", "x" * 65, 3)],
+)
+def test_a_folder_or_stack_that_is_no_name_is_refused_with_what_is_allowed(name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=rf"{name}: got .*; allowed: .") as caught:
+        Config().replace(**{name: value})
+    assert (caught.value.field, caught.value.value) == (name, value)
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
