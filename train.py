@@ -26,14 +26,19 @@ import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from rich.console import Console
+try:
+    from rich.console import Console
 
-from agents import runs, trainer
-from agents.command import exit_status, parse
-from agents.config import Config
-from agents.display import open_display, print_summary
-from agents.signals import StopSignals
-from tool_gym.errors import ConfigError
+    from agents import runs, trainer
+    from agents.command import exit_status, parse
+    from agents.config import Config
+    from agents.display import open_display, print_summary
+    from agents.signals import StopSignals
+    from tool_gym.errors import ConfigError
+except KeyboardInterrupt:
+    # Importing torch takes seconds, in which there is nothing to end in order.
+    print("interrupted", file=sys.stderr)
+    sys.exit(130)
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,8 @@ def main(arguments: Arguments) -> None:
 
 def run(words: list[str]) -> int:
     """Train as the command line says; returns the exit status, errors on purpose being one line on stderr."""
-    return exit_status(lambda: main(read_arguments(words)), "--resume RUN_DIR goes on from the latest checkpoint")
+    hint = "--resume RUN_DIR goes on from the latest checkpoint, else from the start"
+    return exit_status(lambda: main(read_arguments(words)), hint)
 
 
 if __name__ == "__main__":

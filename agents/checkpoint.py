@@ -1,4 +1,7 @@
-"""Checkpoints on disk: safetensors and JSON, checksummed, written aside and renamed. Nothing is unpickled."""
+"""Checkpoints on disk: safetensors and JSON, checksummed, written aside and renamed. Nothing is unpickled.
+
+What is written is on the disk before its name is: a power loss leaves the old file or the new one.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from safetensors.torch import save as serialised
 from torch import Tensor
 
-from tool_gym.errors import ConfigError
+from tool_gym.errors import ConfigError, DivergenceError
 
 _STATE = "state.json"
 _CHECKSUM = "sha256"
@@ -38,11 +43,35 @@ class Checkpoint:
     state: dict[str, Any]
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
+def atomic_write(path: Path, content: str | bytes) -> None:
+    """Write a file whole or not at all, also where the power fails; text as UTF-8.
+
+    Raises OSError where it cannot be written; what stood there before is left as it was.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(text, encoding="utf-8")
+    _write(temporary, content)
     os.replace(temporary, path)
+    sync(path.parent)
+
+
+write_text = atomic_write
+"""Its former name, which experiments/report.py uses."""
+
+
+def sync(place: Path) -> None:
+    """Wait until a file's content, or a folder's list of names, is on the disk."""
+    handle = os.open(place, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _write(path: Path, content: str | bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content.encode("utf-8") if isinstance(content, str) else content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def step_name(step: int) -> str:
@@ -57,11 +86,12 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
     digests = {}
     for name in ("policy", "optimizer", "noise"):
         tensors = {key: value.detach().cpu().contiguous() for key, value in getattr(checkpoint, name).items()}
-        file = temporary / f"{name}.safetensors"
-        _save_file(tensors, file)
-        digests[file.name] = _digest(file)
+        file, content = temporary / f"{name}.safetensors", serialised(tensors)
+        _write(file, content)
+        digests[file.name] = hashlib.sha256(content).hexdigest()
     digests[_STATE] = _state_digest(checkpoint.state)
-    write_text(temporary / _STATE, json.dumps({"state": checkpoint.state, "sha256": digests}, indent=1))
+    _write(temporary / _STATE, json.dumps({"state": checkpoint.state, "sha256": digests}, indent=1))
+    sync(temporary)
     if folder.exists():
         # A crash between the two renames leaves the old one under the other name, never a mixture.
         # remove_leftovers puts it back.
@@ -69,9 +99,11 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
         shutil.rmtree(old, ignore_errors=True)
         os.replace(folder, old)
         os.replace(temporary, folder)
+        sync(folder.parent)
         shutil.rmtree(old)
     else:
         os.replace(temporary, folder)
+        sync(folder.parent)
 
 
 def load(folder: Path) -> Checkpoint:
@@ -107,17 +139,13 @@ def latest(folder: Path) -> Path:
 
 def save_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
     """Write one safetensors file that carries its own checksum, whole or not at all."""
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    _save_file(tensors, temporary, {_CHECKSUM: _tensors_digest(tensors)})
-    os.replace(temporary, file)
+    atomic_write(file, serialised(tensors, {_CHECKSUM: _tensors_digest(tensors)}))
 
 
-def _save_file(tensors: dict[str, Tensor], file: Path, metadata: dict[str, str] | None = None) -> None:
-    """Raises OSError where the file cannot be written: the library calls that an error of its own."""
-    try:
-        save_file(tensors, file, metadata)
-    except SafetensorError as error:
-        raise OSError(f"{file} cannot be written: {error}") from error
+def keep_batch(file: Path, error: DivergenceError, told: str) -> DivergenceError:
+    """Keep the batch of an error in a file, for inspection; the error that says where it is, and what was ``told``."""
+    save_tensors(file, {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in error.batch.items()})
+    return DivergenceError(f"{told}; its batch is in {file}", error.batch)
 
 
 def load_tensors(file: Path) -> dict[str, Tensor]:
@@ -151,6 +179,16 @@ def keep_last(folder: Path, count: int) -> None:
     """Remove the checkpoints of a run but for the ``count`` of the highest steps."""
     for path in by_step(folder)[:-count]:
         shutil.rmtree(path)
+
+
+def remove_after(folder: Path, step: int) -> None:
+    """Remove the checkpoints of a run of later steps than the one that it goes on from.
+
+    They are damaged, or the run would not have gone back past them, and would be kept in place of those it makes now.
+    """
+    for path in by_step(folder):
+        if step_of(path) > step:
+            shutil.rmtree(path)
 
 
 def remove_leftovers(folder: Path) -> None:

@@ -18,37 +18,28 @@ from torch import Tensor
 
 import tool_gym
 from agents import sft
-from agents.checkpoint import load_tensors, save_tensors
+from agents.checkpoint import keep_batch, load_tensors, save_tensors
+from agents.config import Config
 from agents.model import Policy
-from agents.rollout import Play
+from agents.rollout import Play, check_finite
 from agents.setup import Setup, source_of
 from tool_gym import rng
 from tool_gym.episodes import EpisodeSpec
-from tool_gym.errors import ConfigError, InfrastructureError
+from tool_gym.errors import ConfigError, DivergenceError, InfrastructureError
 from tool_gym.noise import NoNoise
 from tool_gym.tasks.base import draw_many
 
 REFERENCE_CALLS = 4096
 REFERENCE_EPISODES = 1024
 _REFERENCE_ROUNDS = 8
-# What comes after the cold start, or only shows it.
-_NOT_ITS_SOURCES = {
-    "trainer.py",
-    "stack.py",
-    "command.py",
-    "runs.py",
-    "signals.py",
-    "alarms.py",
-    "selection.py",
-    "metrics.py",
-    "evaluation.py",
-    "checkpoint.py",
-    "curves.py",
-    "display.py",
-    "player.py",
-    "config.py",
-    "__main__.py",
-}
+_SOURCES = (
+    *("tool_gym/tasks", "tool_gym/tools", "tool_gym/noise", "tool_gym/interpreter"),
+    *("tool_gym/episodes.py", "tool_gym/protocol.py", "tool_gym/rng.py"),
+    *("agents/coldstart.py", "agents/sft.py", "agents/setup.py", "agents/rollout.py", "agents/tokenizer.py"),
+    *("agents/model.py", "agents/packing.py", "agents/generation.py", "agents/frozen.py", "agents/cache.py"),
+    "agents/engine.py",
+)
+"""What decides the bytes of a cold start, by its path: a change there is another one, a new module elsewhere is not."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +61,10 @@ def cold_start(
     everything that the cold start depends on: configuration, seed, device, torch's version and the sources.
     A damaged file is made again. ``on_step`` is told of steps done and the loss, ``on_wait`` that another
     process is making it.
+
+    Raises DivergenceError where its numbers go wrong: the batch at which they did is kept beside the cold starts.
     """
-    cache = Path(setup.config.run.runs_dir) / ".cache"
+    cache = cache_of(setup.config)
     cache.mkdir(parents=True, exist_ok=True)
     path = cache / f"{_identity(setup)}.safetensors"
     with _locked(path.with_suffix(".lock"), on_wait):
@@ -82,10 +75,18 @@ def cold_start(
             except ConfigError:
                 path.unlink()
         if tensors.keys() != {"reference", *setup.new_policy().state_dict()}:
-            tensors = _make(setup, on_step)
+            try:
+                tensors = _make(setup, on_step)
+            except DivergenceError as error:
+                raise keep_batch(cache / f"diverged_{path.name}", error, str(error)) from error
             save_tensors(path, tensors)
     reference = tensors.pop("reference").double().numpy()
     return ColdStart(tensors, reference)
+
+
+def cache_of(config: Config) -> Path:
+    """The folder of the cold starts that a run shares with others."""
+    return Path(config.run.runs_dir) / ".cache"
 
 
 def _make(setup: Setup, on_step: Callable[[int, float], None]) -> dict[str, Tensor]:
@@ -110,7 +111,7 @@ def measure_reference(setup: Setup, policy: Policy) -> npt.NDArray[np.float64]:
     """Qualities of the policy's first 4,096 eligible calls on training problems without noise.
 
     Fewer, where it does not make as many in 8,192 episodes: only correlated noise needs them (setup.make_noise).
-    Raises InfrastructureError if the machinery lost a call.
+    Raises InfrastructureError if the machinery lost a call, DivergenceError if a log-probability is not finite.
     """
     config = setup.config
     episodes = setup.episodes(NoNoise())
@@ -124,21 +125,30 @@ def measure_reference(setup: Setup, policy: Policy) -> npt.NDArray[np.float64]:
         (batch,) = setup.rollout(policy, [play])
         if not batch.valid_N.all():
             raise InfrastructureError("a tool call was lost while the noise's reference was measured")
+        check_finite(batch, "cold start, the policy that it leaves: ")
         found = np.concatenate((found, batch.calls.quality_C[batch.calls.eligible_C]))
         if len(found) >= REFERENCE_CALLS:
             break
     return found[:REFERENCE_CALLS]
 
 
+def sources() -> list[Path]:
+    """The files that decide the bytes of a cold start, a task from elsewhere aside."""
+    packages = {"tool_gym": Path(str(tool_gym.__file__)).parent, "agents": Path(__file__).parent}
+    found: list[Path] = []
+    for source in _SOURCES:
+        package, _, name = source.partition("/")
+        place = packages[package] / name
+        found += [place] if place.is_file() else sorted(place.rglob("*.py"))
+    return found
+
+
 def _identity(setup: Setup) -> str:
     """A hash of all that a cold start is made from, sources included: a changed task is another cold start."""
     config, env = setup.config.to_dict(), setup.env
-    packages = (Path(str(tool_gym.__file__)).parent, Path(__file__).parent)
-    files = [file for package in packages for file in sorted(package.rglob("*.py"))]
     digest = hashlib.sha256()
-    for file in files:
-        if file.name not in _NOT_ITS_SOURCES:
-            digest.update(file.read_bytes())
+    for file in sources():
+        digest.update(file.read_bytes())
     for part in (env.task, *env.tools):
         digest.update(pickle.dumps(part) + source_of(part).encode())
     parts = {

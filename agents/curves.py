@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import os
+import io
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import matplotlib as mpl
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
+
+from agents.checkpoint import atomic_write
 
 # Okabe and Ito's palette: told apart by the colour-blind, and in print with the line styles.
 BLUE, ORANGE, GREEN, VERMILION, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#666666"
@@ -82,13 +84,13 @@ def plot_run(rows: Sequence[dict[str, Any]], path: Path, *, title: str) -> None:
         path: the picture.
         title: named above the panels.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp.png")
+    picture = io.BytesIO()
     with _drawing:
-        _draw(rows, temporary, title)
-    os.replace(temporary, path)
+        _draw(rows, picture, title)
+    atomic_write(path, picture.getvalue())
 
 
-def _draw(rows: Sequence[dict[str, Any]], file: Path, title: str) -> None:
+def _draw(rows: Sequence[dict[str, Any]], file: BinaryIO, title: str) -> None:
     figure, axes = plt.subplots(2, 3, figsize=(13, 6.6), constrained_layout=True)
     figure.suptitle(title, fontsize=12, parse_math=False)
     for axis, (name, series, share) in zip(axes.flat, _PANELS, strict=True):
@@ -102,5 +104,5 @@ def _draw(rows: Sequence[dict[str, Any]], file: Path, title: str) -> None:
         axis.set_ylim(bottom=0, top=1.02 if share else None)
         if axis.get_legend_handles_labels()[0]:
             axis.legend(fontsize=8)
-    figure.savefig(file, dpi=110)
+    figure.savefig(file, dpi=110, format="png")
     plt.close(figure)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from agents.metrics import evaluation_metrics
 from agents.model import Policy
-from agents.rollout import Play, TrajectoryBatch, check_valid
+from agents.rollout import Play, TrajectoryBatch, check_finite, check_valid
 from agents.setup import Setup, make_noise
 from tool_gym import rng
 from tool_gym.episodes import EpisodeSpec
@@ -55,11 +55,13 @@ class Evaluator:
     def __call__(self, policy: Policy, split: str) -> dict[str, float]:
         """Figures under ``eval/`` on the validation or test problems; see agents.metrics.
 
-        Raises InfrastructureError if more rollouts were lost to the machinery than figures can bear.
+        Raises InfrastructureError if more rollouts were lost to the machinery than figures can bear, DivergenceError
+        if a log-probability is not finite: what such a policy says is no figure either.
         """
         batches = self.play(policy, split, list(self.conditions))
-        for batch in batches.values():
+        for condition, batch in batches.items():
             check_valid(batch, self.setup.config.run.max_invalid)
+            check_finite(batch, f"evaluation ({split}, {condition}): ")
         figures = {f"eval/{name}": value for name, value in evaluation_metrics(batches["noisy"]).items()}
         for condition, batch in batches.items():
             if condition != "noisy":

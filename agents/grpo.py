@@ -161,13 +161,13 @@ def update(
             totals += _accumulate(policy, part, config, max_tokens, engine)
             norms.append(float(torch.nn.utils.clip_grad_norm_(policy.parameters(), config.grad_clip)))
             if not math.isfinite(norms[-1]):
-                raise DivergenceError(f"the gradient's norm is {norms[-1]}")
+                raise DivergenceError(f"the gradient's norm is {norms[-1]}", vars(batch))
             if not math.isfinite(totals[0]):
-                raise DivergenceError(f"the loss is {totals[0]}")
+                raise DivergenceError(f"the loss is {totals[0]}", vars(batch))
             optimizer.step()
     moved = sum(float((p.detach() - b).square().sum()) for p, b in zip(policy.parameters(), before, strict=True))
     if not math.isfinite(moved):
-        raise DivergenceError("a weight is not finite after the update")
+        raise DivergenceError("a weight is not finite after the update", vars(batch))
     return UpdateStats(
         loss=totals[0] / len(norms),
         entropy=totals[1] / totals[3],

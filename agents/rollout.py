@@ -14,7 +14,7 @@ from agents.generation import Bools, Floats, Ints, Tokens
 from agents.model import Policy
 from agents.tokenizer import BOS, END, Tokenizer
 from tool_gym.episodes import EpisodeRecord, Episodes, EpisodeSpec
-from tool_gym.errors import ConfigError, InfrastructureError
+from tool_gym.errors import ConfigError, DivergenceError, InfrastructureError
 from tool_gym.noise import KINDS
 from tool_gym.protocol import printable
 from tool_gym.rng import UInt64s
@@ -251,6 +251,13 @@ def check_valid(batch: TrajectoryBatch, most: float) -> None:
             f"{lost} of {len(batch)} rollouts lost a tool call to the machinery (--run.max-invalid {most:g}): "
             "not the policy's doing, so nothing was learnt from them; see the interpreter pool's log"
         )
+
+
+def check_finite(batch: TrajectoryBatch, when: str = "") -> None:
+    """Raises DivergenceError, ``when`` before what it says, if a sampled token's log-probability is not finite."""
+    if not np.isfinite(batch.logprobs_NT[batch.sampled_NT]).all():
+        names = ("tokens_NT", "sampled_NT", "logprobs_NT", "lengths_N", "rewards_N", "group_N")
+        raise DivergenceError(f"{when}a log-probability is not finite", {name: getattr(batch, name) for name in names})
 
 
 def call_table(records: Sequence[EpisodeRecord]) -> CallTable:

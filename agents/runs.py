@@ -22,7 +22,7 @@ import numpy.typing as npt
 import torch
 
 from agents import checkpoint as checkpoints
-from agents.checkpoint import write_text
+from agents.checkpoint import atomic_write, sync
 from agents.config import Config
 from agents.metrics import METRICS, TIMING
 from agents.model import Policy
@@ -50,13 +50,14 @@ def create(folder: Path, config: Config) -> None:
     aside.mkdir(parents=True)
     values = config.to_dict()
     record = {"config": values, **_versions(), "sha256": _digest(values)}
-    write_text(aside / _CONFIG, json.dumps(record, indent=1) + "\n")
+    atomic_write(aside / _CONFIG, json.dumps(record, indent=1) + "\n")
     try:
         os.rename(aside, folder)
     except OSError:
         # Another process made it meanwhile.
         shutil.rmtree(aside)
         raise
+    sync(folder.parent)
 
 
 def read_config(folder: Path) -> Config:
@@ -126,7 +127,7 @@ def _versions() -> dict[str, Any]:
 def write_summary(folder: Path, summary: dict[str, Any]) -> None:
     """``summary.json``, with checksums of its own and of the metrics. Written last: a run that has it is finished."""
     record = {**summary, _METRICS_SUM: _metrics_digest(read_metrics(folder))}
-    write_text(folder / _SUMMARY, json.dumps({**record, "sha256": _digest(record)}, indent=1) + "\n")
+    atomic_write(folder / _SUMMARY, json.dumps({**record, "sha256": _digest(record)}, indent=1) + "\n")
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
@@ -230,7 +231,7 @@ class Log:
 
     def write(self, content: bytes) -> None:
         """Begin the file anew."""
-        write_text(self.file, content.decode("utf-8"))
+        atomic_write(self.file, content)
         self._sum = hashlib.sha256(content)
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -238,6 +239,10 @@ class Log:
         with self.file.open("ab") as file:
             file.write(content)
         self._sum.update(content)
+
+    def sync(self) -> None:
+        """Wait until all lines are on the disk: a checkpoint is of no use without those that lead to it."""
+        sync(self.file)
 
     def until(self, step: int, checksum: str | None) -> bytes:
         """The lines up to a step.

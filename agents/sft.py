@@ -6,6 +6,7 @@ learned: the mixture of styles gives the policy what a pre-trained model brings,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -21,7 +22,7 @@ from agents.rollout import encode_prompt, encode_turn
 from agents.tokenizer import Tokenizer
 from tool_gym import rng
 from tool_gym.episodes import Episodes
-from tool_gym.errors import ConfigError, InfrastructureError
+from tool_gym.errors import ConfigError, DivergenceError, InfrastructureError
 from tool_gym.interpreter import InterpreterPool
 from tool_gym.noise import IIDNoise
 from tool_gym.registration import Resolved
@@ -110,7 +111,8 @@ def train(
 ) -> list[float]:
     """Minimise the cross-entropy of what the policy is to write; returns the loss (nats a token) of each step.
 
-    ``on_step`` is called with the number of steps done and the loss.
+    ``on_step`` is called with the number of steps done and the loss. Raises DivergenceError, with the step and its
+    batch, where loss, gradient or, in the end, a weight is not finite.
     """
     matrices = [p for p in policy.parameters() if p.dim() > 1]
     gains = [p for p in policy.parameters() if p.dim() <= 1]
@@ -123,10 +125,26 @@ def train(
             group["lr"] = learning_rate(config, step)
         optimizer.zero_grad(set_to_none=True)
         losses.append(_accumulate(policy, examples, chosen))
-        torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
+        norm = float(torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0))
+        if not math.isfinite(losses[-1]):
+            raise _diverged(step + 1, f"the loss is {losses[-1]}", examples, chosen)
+        if not math.isfinite(norm):
+            raise _diverged(step + 1, f"the gradient's norm is {norm}", examples, chosen)
         optimizer.step()
         on_step(step + 1, losses[-1])
+    # Between steps the next loss tells; after the last one nothing would.
+    if losses and not all(bool(parameter.isfinite().all()) for parameter in policy.parameters()):
+        raise _diverged(len(losses), "a weight is not finite after it", examples, chosen)
     return losses
+
+
+def _diverged(step: int, what: str, examples: Examples, chosen: Ints) -> DivergenceError:
+    batch = {
+        "tokens_NT": examples.tokens_MT[chosen],
+        "written_NT": examples.written_MT[chosen],
+        "lengths_N": examples.lengths_M[chosen],
+    }
+    return DivergenceError(f"cold start, step {step}: {what}; try a smaller --sft.learning-rate", batch)
 
 
 def _batches(count: int, size: int, seed: int) -> Iterator[Ints]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,8 +14,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class Stopped(BaseException):
     """A signal ended the run. Not an Exception: nothing between here and the command line may handle it."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(number).name}")
+    def __init__(self, number: int, where: str = "") -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name}{where}")
         self.number = number
 
 
@@ -22,7 +23,7 @@ class StopSignals:
     """Turns signals into a request while a run is inside :meth:`deferred`, and into :class:`Stopped` elsewhere.
 
     Args:
-        on_request: is told, from within the signal handler, of the first signal of a deferred part.
+        on_request: is told of the first signal of a deferred part, in a thread of its own.
     """
 
     def __init__(self, on_request: Callable[[str], None] = lambda text: None) -> None:
@@ -48,7 +49,11 @@ class StopSignals:
         if not self._deferring or self._requested is not None:
             raise Stopped(number)
         self._requested = number
-        self._on_request(f"{signal.Signals(number).name}: ends after this step (again: at once)")
+        # Not from here: the handler may have interrupted a print, and a thread is not to enter a stream twice.
+        # Not by `threading` either: its locks may be held by what the handler has interrupted.
+        _thread.start_new_thread(
+            self._on_request, (f"{signal.Signals(number).name}: ends after this step (again: at once)",)
+        )
 
     @contextmanager
     def deferred(self) -> Iterator[None]:

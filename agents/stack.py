@@ -411,7 +411,7 @@ def _keeping_enough(config: Config) -> Config:
 def _cold_starts(configs: Sequence[Config], pool: InterpreterPool) -> None:
     """Make those that are not there, with nothing else to do meanwhile."""
     for config in configs:
-        cold_start(Setup.open(config, pool=pool), trainer.check_cold_start)
+        cold_start(Setup.open(config, pool=pool))
 
 
 def _to_common_step(folders: Sequence[Path]) -> bool:

@@ -15,7 +15,7 @@ import contextlib
 import math
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -29,7 +29,7 @@ from agents import checkpoint as checkpoints
 from agents import runs
 from agents.alarms import Alarms
 from agents.checkpoint import Checkpoint
-from agents.coldstart import cold_start
+from agents.coldstart import cache_of, cold_start
 from agents.config import AlgoConfig, Config
 from agents.curves import plot_run
 from agents.engine import ALONE, Engine
@@ -44,11 +44,11 @@ from agents.metrics import (
     selection_metrics,
 )
 from agents.model import Policy
-from agents.rollout import Play, TrajectoryBatch, check_valid, concatenate
+from agents.rollout import Play, TrajectoryBatch, check_finite, check_valid, concatenate
 from agents.runs import METRICS_FILE, REFERENCE, TRAJECTORIES_FILE, read_metrics
 from agents.selection import SELECTORS, rollout_penalties, select, shape_rewards
 from agents.setup import Setup, make_noise
-from agents.signals import StopSignals
+from agents.signals import Stopped, StopSignals
 from tool_gym import rng
 from tool_gym.episodes import EpisodeSpec
 from tool_gym.errors import ConfigError, DivergenceError, ToolGymError
@@ -207,17 +207,16 @@ class Trainer:
     def prepare(self) -> None:
         """The cold start, and what depends on its reference."""
         # Alone in a stack, too: runs that share it wait for the one that makes it, and could not meet it there.
-        start = cold_start(
-            replace(self.setup, engine=ALONE),
-            self._cold_start_step,
-            lambda: self.display.note("another run is making the same cold start: waiting for it"),
-        )
+        try:
+            start = cold_start(
+                replace(self.setup, engine=ALONE),
+                lambda step, loss: self.display.cold_start(step, self.config.sft.step_count, loss),
+                lambda: self.display.note("another run is making the same cold start: waiting for it"),
+            )
+        except Stopped as stopped:
+            raise Stopped(stopped.number, " in the cold start, of which nothing is kept") from None
         self.policy.load_state_dict(start.weights)
         self._refer_to(start.reference)
-
-    def _cold_start_step(self, step: int, loss: float) -> None:
-        check_cold_start(step, loss)
-        self.display.cold_start(step, self.config.sft.step_count, loss)
 
     def _refer_to(self, reference: npt.NDArray[np.float64]) -> None:
         self.reference = reference
@@ -259,10 +258,8 @@ class Trainer:
         before = self.setup.pool.stats
         batch = self.sample(step)
         check_valid(batch, config.run.max_invalid)
-        if not np.isfinite(batch.logprobs_NT[batch.sampled_NT]).all():
-            names = ("tokens_NT", "sampled_NT", "logprobs_NT", "lengths_N", "rewards_N", "group_N")
-            sampled = {name: getattr(batch, name) for name in names}
-            raise self._diverged(step, "a log-probability is not finite", sampled)
+        with self._kept_if_it_diverges(step):
+            check_finite(batch)
         sampling_ended = time.perf_counter()
         algo = config.algo.at(step, config.run.steps)
         selection = select_rollouts(batch, algo, seed=config.run.seed, step=step)
@@ -295,19 +292,26 @@ class Trainer:
         self._keep()
 
     def _update(self, chosen: TrainingBatch, step: int) -> UpdateStats:
-        """One update. Where its numbers go wrong the batch is kept for inspection, and the step is named."""
-        try:
-            longest = self.config.policy.context
-            return update(self.policy, self.optimizer, chosen, self.config.algo, longest, self.setup.engine)
-        except DivergenceError as error:
-            raise self._diverged(step, str(error), vars(chosen)) from error
+        config = self.config
+        with self._kept_if_it_diverges(step):
+            return update(self.policy, self.optimizer, chosen, config.algo, config.policy.context, self.setup.engine)
 
-    def _diverged(self, step: int, what: str, batch: Mapping[str, npt.NDArray[Any]]) -> DivergenceError:
-        """Keep a batch for inspection; the error that names it. No checkpoint has been written since it was made."""
-        file = self.folder / f"diverged_{checkpoints.step_name(step)}.safetensors"
-        arrays = {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in batch.items()}
-        checkpoints.save_tensors(file, arrays)
-        return DivergenceError(f"step {step}: {what}; the latest checkpoint is from before; its batch is in {file}")
+    @contextlib.contextmanager
+    def _kept_if_it_diverges(self, step: int) -> Iterator[None]:
+        """Where the block's numbers go wrong its batch is kept for inspection, and the step is named.
+
+        No checkpoint has been written since the batch was made. A run that has none at all leaves no folder, so that
+        its batch is kept beside the cold start.
+        """
+        try:
+            yield
+        except DivergenceError as error:
+            name, told = f"diverged_{checkpoints.step_name(step)}.safetensors", f"step {step}: {error}"
+            if checkpoints.by_step(self.folder / "checkpoints"):
+                file, told = self.folder / name, f"{told}; the latest checkpoint is from before"
+            else:
+                file = cache_of(self.config) / f"{self.folder.name}_{name}"
+            raise checkpoints.keep_batch(file, error, told) from error
 
     def _infrastructure(self, before: PoolStats) -> dict[str, float]:
         """What happened to the workers in this step; all zero but for accidents."""
@@ -328,7 +332,8 @@ class Trainer:
         self._keep()
 
     def _evaluate(self) -> dict[str, float]:
-        figures = self.evaluator(self.policy, "validation")
+        with self._kept_if_it_diverges(self.state.step):
+            figures = self.evaluator(self.policy, "validation")
         if figures["eval/accuracy"] > self.state.best_accuracy:
             self.state.best_accuracy, self.state.best_step = figures["eval/accuracy"], self.state.step
         return figures
@@ -403,6 +408,8 @@ class Trainer:
         weights = dict(self.policy.state_dict())
         tensors = checkpoints.optimizer_tensors(self.optimizer)
         self.state.logs = {log.file.name: log.checksum for log in (self.metrics, self.trajectories)}
+        for log in (self.metrics, self.trajectories):
+            log.sync()
         checkpoints.save(folder, Checkpoint(weights, tensors, noise, vars(self.state)))
         if name is None:
             checkpoints.keep_last(self.folder / "checkpoints", self.config.run.keep_checkpoints)
@@ -446,11 +453,13 @@ class Trainer:
             raise ConfigError("checkpoint", str(folder), f"one of this run's configuration ({reason})") from error
         for log in (self.metrics, self.trajectories):
             log.write(log.until(self.state.step, self.state.logs.get(log.file.name)))
+        checkpoints.remove_after(self.folder / "checkpoints", self.state.step)
         self.display.note(f"resumed after step {self.state.step}")
 
     def _finish(self) -> dict[str, Any]:
         """Test the last and the best policy, draw the curves, write the summary."""
-        figures = {"last": self.evaluator(self.policy, "test")}
+        with self._kept_if_it_diverges(self.state.step):
+            figures = {"last": self.evaluator(self.policy, "test")}
         figures["best"] = figures["last"]
         if self.state.best_step != self.state.step:
             best = checkpoints.load(self.folder / "checkpoints" / _BEST)
@@ -458,7 +467,8 @@ class Trainer:
                 place = str(self.folder / "checkpoints" / _BEST)
                 raise ConfigError("checkpoint", place, f"the policy of step {self.state.best_step}")
             self.policy.load_state_dict(best.policy)
-            figures["best"] = self.evaluator(self.policy, "test")
+            with self._kept_if_it_diverges(self.state.best_step):
+                figures["best"] = self.evaluator(self.policy, "test")
         test = {name: {key: _plain(value) for key, value in part.items()} for name, part in figures.items()}
         summary = {
             "steps": self.state.step,
@@ -507,12 +517,6 @@ def usable_steps(run: Path) -> set[int]:
             _leading_on(run, place, best)
             steps.add(checkpoints.step_of(place))
     return steps
-
-
-def check_cold_start(step: int, loss: float) -> None:
-    """Raises DivergenceError for a loss that is not finite."""
-    if not math.isfinite(loss):
-        raise DivergenceError(f"cold start, step {step}: the loss is {loss}; a smaller --sft.learning-rate")
 
 
 def _plain(value: float | None) -> float | int | None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agents import runs
-from agents.checkpoint import write_text
+from agents.checkpoint import atomic_write
 from agents.config import Config
 from experiments import store
 from tool_gym.errors import ConfigError, ToolGymError
@@ -64,7 +64,7 @@ def stack_command(jobs: Sequence[Job]) -> list[str]:
     place = Path(jobs[0].config.run.runs_dir).resolve()
     file = place / f"stack_{jobs[0].config.run.stack}.json"
     configs = [job.config.replace(**{"run.runs_dir": str(place)}).to_dict() for job in jobs]
-    write_text(file, json.dumps(configs))
+    atomic_write(file, json.dumps(configs))
     return [sys.executable, "-m", "agents.stack", str(file)]
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import json
 import math
-import os
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +23,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from agents import runs
+from agents.checkpoint import atomic_write
 from agents.config import Config
 from agents.metrics import METRICS
 from experiments.statistics import auc
@@ -178,9 +179,7 @@ def put(store: Path, packed: bytes, config: Config) -> Path:
     """Write a run's file, whole or not at all."""
     store.mkdir(parents=True, exist_ok=True)
     path = path_of(store, config)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(packed)
-    os.replace(temporary, path)
+    atomic_write(path, packed)
     return path
 
 
@@ -289,6 +288,6 @@ def write_table(found: Sequence[Run], file: Path) -> None:
             arrays[name] = pa.array(cells, pa.int64())
         else:
             arrays[name] = pa.array([None if c is None or math.isnan(c) else c for c in cells], pa.float64())
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    parquet.write_table(pa.table(arrays), temporary, compression="zstd")
-    os.replace(temporary, file)
+    content = io.BytesIO()
+    parquet.write_table(pa.table(arrays), content, compression="zstd")
+    atomic_write(file, content.getvalue())

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import tyro
 from rich.console import Console
 
-from agents.checkpoint import write_text
+from agents.checkpoint import atomic_write
 from agents.config import Config
 from agents.runs import TRAJECTORIES_FILE, read_config, read_rows
 from agents.selection import SELECTORS
@@ -73,7 +73,7 @@ def trace(config: TraceConfig, console: Console) -> None:
         for line in (rollout.text, *rollout.calls, rollout.why):
             console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
     if config.html is not None:
-        write_text(config.html, page(title, told))
+        atomic_write(config.html, page(title, told))
         console.print(f"\npage: {config.html}", markup=False, highlight=False, soft_wrap=True)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from agents.checkpoint import Checkpoint, latest, load, optimizer_tensors, restore_optimizer, save, write_text
+from agents.checkpoint import Checkpoint, atomic_write, latest, load, optimizer_tensors, restore_optimizer, save
 from tool_gym.errors import ConfigError
 
 
@@ -66,15 +66,54 @@ def test_the_latest_is_the_one_of_the_highest_step(tmp_path: Path) -> None:
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "summary.json"
-    write_text(path, "old")
+    atomic_write(path, "old")
 
     def fail(*_: object) -> None:
         raise OSError("disk full")
 
     monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match="disk full"):
-        write_text(path, "new")
+        atomic_write(path, "new")
     assert path.read_text() == "old"
+
+
+@pytest.fixture
+def on_disk(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """What reaches the disk, in order: ("sync", name of the file or folder) and ("rename", new name)."""
+    done: list[tuple[str, str]] = []
+    fsync, replace = os.fsync, os.replace
+
+    def logged_fsync(descriptor: int) -> None:
+        fsync(descriptor)
+        done.append(("sync", Path(os.readlink(f"/proc/self/fd/{descriptor}")).name))
+
+    def logged_replace(old: Path, new: Path) -> None:
+        replace(old, new)
+        done.append(("rename", Path(new).name))
+
+    monkeypatch.setattr(os, "fsync", logged_fsync)
+    monkeypatch.setattr(os, "replace", logged_replace)
+    return done
+
+
+@pytest.mark.parametrize("content", ["text\n", b"\x00bytes"])
+def test_what_is_written_is_on_the_disk_before_its_name_is(
+    content: str | bytes, tmp_path: Path, on_disk: list[tuple[str, str]]
+) -> None:
+    atomic_write(tmp_path / "file", content)
+    assert (tmp_path / "file").read_bytes() == (content.encode() if isinstance(content, str) else content)
+    (kind, temporary), *rest = on_disk
+    assert (kind, rest) == ("sync", [("rename", "file"), ("sync", tmp_path.name)])
+    assert temporary.endswith(".tmp")
+
+
+def test_a_checkpoint_is_on_the_disk_before_its_name_is(tmp_path: Path, on_disk: list[tuple[str, str]]) -> None:
+    save(tmp_path / "step_000003", make())
+    renamed = on_disk.index(("rename", "step_000003"))
+    parts = [f"{name}.safetensors" for name in ("policy", "optimizer", "noise")]
+    assert {("sync", name) for name in (*parts, "state.json")} < set(on_disk[:renamed])
+    assert on_disk[renamed - 1][1].endswith(".tmp"), "the folder with their names"
+    assert on_disk[renamed + 1 :] == [("sync", tmp_path.name)]
 
 
 def test_an_optimiser_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:

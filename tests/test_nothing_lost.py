@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import resource
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,9 +24,9 @@ from safetensors.torch import load_file, save_file
 
 import agents
 from agents import checkpoint as checkpoints
-from agents import runs, trainer
+from agents import runs, sft, trainer
 from agents.alarms import Alarms
-from agents.coldstart import cold_start
+from agents.coldstart import cold_start, measure_reference
 from agents.rollout import TrajectoryBatch
 from agents.setup import Setup
 from agents.signals import Stopped, StopSignals
@@ -73,6 +75,19 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
     trainer.resume(folder, display)
     assert any("step_000006" in note and part in note for note in display.notes)
     assert "resumed after step 4" in display.notes
+    assert same(folder, finished)
+
+
+def test_a_damaged_checkpoint_is_not_kept_in_place_of_good_ones_that_the_run_makes_later(
+    interrupted: Path, finished: Path, cache: Path
+) -> None:
+    folder = Path(shutil.copytree(interrupted, cache / "run"))
+    kept = folder / "checkpoints"
+    shutil.copytree(kept / "step_000004", kept / "step_000100")
+    damage(kept / "step_000100" / "policy.safetensors", "cut")
+    trainer.resume(folder, Silent())
+    names = [f"step_{step:06d}" for step in (2, 4, 6)]
+    assert [path.name for path in checkpoints.by_step(kept)] == names
     assert same(folder, finished)
 
 
@@ -364,6 +379,26 @@ def wait_for(file: Path, line: str, process: subprocess.Popen[str]) -> None:
     raise AssertionError(f"{line} never came")
 
 
+def descendants(process: subprocess.Popen[str]) -> set[int]:
+    """The processes that a process has started, and those that they have."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # ended meanwhile
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    found = {process.pid}
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {process.pid}
+
+
+def assert_ended(pids: set[int]) -> None:
+    deadline = time.monotonic() + 20
+    while left := [pid for pid in pids if alive(pid)]:
+        assert time.monotonic() < deadline, f"left behind: {left}"
+        time.sleep(0.05)
+
+
+HINT = "--resume RUN_DIR goes on from the latest checkpoint, else from the start"
 LONG = {"run.steps": 30, "run.checkpoint_every": 30, "run.eval_every": 30}
 
 
@@ -379,15 +414,85 @@ def test_a_signal_ends_the_run_after_its_step_with_a_checkpoint(
     config = tiny_config(cache, **LONG)
     process = train(*config.arguments(), cwd=tmp_path)
     wait_for(cache / "run" / "metrics.jsonl", '"step": 3', process)
+    started = descendants(process)
     process.send_signal(number)
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 128 + number
     assert f"{number.name}: ends after this step" in output
-    assert errors == f"stopped by {number.name}; --resume RUN_DIR goes on from the latest checkpoint\n"
+    assert errors == f"stopped by {number.name}; {HINT}\n"
+    assert len(started) >= 2, "a zygote and a worker"
+    assert_ended(started)
     last = checkpoints.by_step(cache / "run" / "checkpoints")[-1]
     assert 3 <= checkpoints.load(last).state["step"] == rows(cache / "run")[-1]["step"] < 30
     trainer.resume(cache / "run", Silent())
     assert rows(cache / "run") == rows(uninterrupted)
+
+
+def test_a_second_signal_ends_the_run_within_its_step_and_leaves_no_process(cache: Path, tmp_path: Path) -> None:
+    # Steps of seconds, so that the second signal comes within the first one's.
+    process = train(*tiny_config(cache, **{"algo.prompts": 512}).arguments(), cwd=tmp_path)
+    assert process.stdout is not None
+    wait_for(cache / "run" / "metrics.jsonl", '"step": 0', process)
+    started = descendants(process)
+    process.send_signal(signal.SIGINT)
+    while "SIGINT: ends after this step" not in process.stdout.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (130, f"stopped by SIGINT; {HINT}\n")
+    assert len(rows(cache / "run")) == 1
+    assert len(started) >= 2
+    assert_ended(started)
+
+
+def test_a_signal_in_the_cold_start_ends_it_in_one_line_and_leaves_no_process(tmp_path: Path) -> None:
+    config = tiny_config(tmp_path, **{"sft.steps": 1_000_000, "sft.demonstrations": 64})
+    process = train(*config.arguments(), cwd=tmp_path)
+    assert process.stdout is not None
+    while "cold start 50/" not in process.stdout.readline():
+        assert process.poll() is None
+    started = descendants(process)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    told = f"stopped by SIGINT in the cold start, of which nothing is kept; {HINT}\n"
+    assert (process.returncode, errors) == (130, told)
+    assert len(started) >= 2
+    assert_ended(started)
+
+
+def test_ctrl_c_while_the_command_still_imports_torch_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("import time\nopen('importing', 'w').write('now')\ntime.sleep(60)\n")
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    command = [sys.executable, str(ROOT / "train.py")]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, stdout=pipe, stderr=pipe) as process:
+        wait_for(tmp_path / "importing", "now", process)
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=60) == ("", "interrupted\n")
+        assert process.returncode == 130
+
+
+def test_a_signal_may_come_while_the_display_prints() -> None:
+    said: list[str] = []
+    printing = threading.Lock()  # as a stream's: whoever holds it must not ask for it again
+
+    def note(text: str) -> None:
+        with printing:
+            said.append(text)
+
+    stop = StopSignals(note)
+    with stop.installed(), stop.deferred():
+        with printing:
+            signal.raise_signal(signal.SIGTERM)
+            assert stop.requested
+        assert_comes_true(lambda: said == ["SIGTERM: ends after this step (again: at once)"])
+
+
+def assert_comes_true(what: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_the_first_signal_waits_the_second_does_not() -> None:
@@ -397,7 +502,7 @@ def test_the_first_signal_waits_the_second_does_not() -> None:
         with stop.deferred():
             signal.raise_signal(signal.SIGTERM)
             assert stop.requested
-            assert said == ["SIGTERM: ends after this step (again: at once)"]
+            assert_comes_true(lambda: said == ["SIGTERM: ends after this step (again: at once)"])
             with pytest.raises(Stopped, match="SIGINT"):
                 signal.raise_signal(signal.SIGINT)
             with pytest.raises(Stopped, match="SIGTERM"):
@@ -450,12 +555,50 @@ def test_a_log_probability_that_is_not_finite_names_the_step(cache: Path, monkey
     assert not np.isfinite(kept["logprobs_NT"][kept["sampled_NT"]].numpy()).all()
 
 
-def test_a_cold_start_that_diverges_names_the_step(tmp_path: Path) -> None:
-    config = tiny_config(tmp_path, **{"sft.learning_rate": 1.0, "sft.warmup": 1})
-    opened = Trainer(config, tmp_path / "run", Silent())
-    with pytest.raises(DivergenceError, match=r"cold start, step 7: the loss is nan"):
-        opened._cold_start_step(7, float("nan"))
-    opened.setup.close()
+@pytest.mark.parametrize(("step", "told"), [(3, "step 4: the loss is nan"), (6, "step 6: a weight is not finite")])
+def test_a_cold_start_that_diverges_names_the_step_keeps_the_batch_and_is_not_cached(
+    step: int, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The weights are spoilt by this step: the next one's loss shows it, and after the last there is none.
+    monkeypatch.setattr(sft, "learning_rate", lambda config, at: math.nan if at + 1 == step else 1e-3)
+    config = tiny_config(tmp_path, **{"sft.steps": 6, "sft.demonstrations": 64})
+    with pytest.raises(DivergenceError, match=f"cold start, {told}.* its batch is in .*diverged_"):
+        trainer.train(config, Silent())
+    (kept,) = (tmp_path / ".cache").glob("*.safetensors")
+    batch = load_file(kept)
+    assert kept.name.startswith("diverged_")
+    assert batch["tokens_NT"].shape == batch["written_NT"].shape == (16, batch["tokens_NT"].shape[1])
+    assert not (tmp_path / "run").exists()
+
+
+def broken_logprobs(original: Any) -> Any:
+    def rollout(*arguments: Any) -> list[TrajectoryBatch]:
+        batches: list[TrajectoryBatch] = original(*arguments)
+        batch = batches[-1]
+        batch.logprobs_NT[0, np.flatnonzero(batch.sampled_NT[0])[0]] = np.inf
+        return batches
+
+    return rollout
+
+
+def test_an_evaluation_and_a_reference_whose_log_probabilities_are_not_finite_are_refused(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup = Setup.open(tiny_config(cache))
+    monkeypatch.setattr(Setup, "rollout", broken_logprobs(Setup.rollout))
+    try:
+        with pytest.raises(DivergenceError, match="the policy that it leaves: a log-probability is not finite"):
+            measure_reference(setup, setup.new_policy())
+    finally:
+        setup.close()
+    # At step 0 there is no checkpoint and the folder goes: the batch stays.
+    with pytest.raises(
+        DivergenceError, match=r"step 0: evaluation \(validation, \w+\): a log-probability .* its batch"
+    ):
+        trainer.train(tiny_config(cache), Silent())
+    assert not (cache / "run").exists()
+    kept = load_file(cache / ".cache" / "run_diverged_step_000000.safetensors")
+    assert not np.isfinite(kept["logprobs_NT"].numpy()).all()
 
 
 def test_alarms_are_said_once_with_what_to_do() -> None:

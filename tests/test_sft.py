@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 import numpy as np
 import pytest
 import torch
 
+import tool_gym
 from agents import coldstart, sft
 from agents.coldstart import cold_start
 from agents.config import Config, SFTConfig
@@ -153,6 +156,28 @@ def test_demonstrations_that_lost_a_call_or_do_not_fit_are_refused(
         demonstrate(224)
     with pytest.raises(InfrastructureError, match="reference was measured"):
         coldstart.measure_reference(setup, setup.new_policy())
+
+
+def test_all_that_a_cold_start_is_made_by_is_part_of_its_identity(tmp_path: Path) -> None:
+    used: set[Path] = set()
+
+    def look(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            used.add(Path(frame.f_code.co_filename))
+
+    opened = Setup.open(tiny_config(tmp_path, **{"sft.steps": 2, "sft.demonstrations": 64}))
+    sys.setprofile(look)
+    try:
+        cold_start(opened)
+    finally:
+        sys.setprofile(None)
+        opened.close()
+    ours = [Path(tool_gym.__file__).parent, Path(sft.__file__).parent]
+    used = {file for file in used if file.suffix == ".py" and any(place in file.parents for place in ours)}
+    # Reads and writes it, holds what is hashed by value, counts, or ends what does not come back.
+    aside = {"checkpoint.py", "config.py", "registration.py", "errors.py", "watchdog.py"}
+    assert {file.name for file in used - set(coldstart.sources())} <= aside
+    assert {"sft.py", "model.py", "episodes.py", "arithmetic.py", "pool.py", "models.py"} <= {f.name for f in used}
 
 
 def test_what_a_registered_id_stands_for_is_part_of_the_cold_starts_identity(setup: Setup) -> None:

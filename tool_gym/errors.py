@@ -6,6 +6,7 @@ To a policy nothing here is visible but a ToolError's text: whatever a tool does
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -42,7 +43,14 @@ class ToolError(ToolGymError):
 
 
 class DivergenceError(ToolGymError):
-    """Training went wrong in its numbers: a loss, gradient or weight that is not finite."""
+    """Training went wrong in its numbers: a loss, gradient, weight or log-probability that is not finite.
+
+    ``batch`` holds the arrays at which it did, by name, to be kept for inspection.
+    """
+
+    def __init__(self, message: str, batch: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.batch: Mapping[str, Any] = {} if batch is None else batch
 
 
 class InfrastructureError(ToolGymError):
