@@ -74,10 +74,11 @@ class Setup:
         env = _environment(config)
         config = dataclasses.replace(config, sft=config.sft.completed(env.task.cold_start))
         levels = env.task.difficulties
-        difficulties = config.env.difficulties or levels[:2]
+        difficulties = config.env.difficulties or env.task.trained or levels[:2]
         for level in difficulties:
             if level not in levels:
-                raise ConfigError("env.difficulties", level, ", ".join(map(str, levels)))
+                name = "env.difficulties" if config.env.difficulties else "Task.trained"
+                raise ConfigError(name, level, ", ".join(map(str, levels)))
         untrained = [level for level in levels if level not in difficulties]
         harder = config.env.harder
         if harder is None:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
-import numpy.typing as npt
 import tyro
 from rich.console import Console
 
+from experiments.estimands import arm, by_arm, label, recovery, settings_of
 from experiments.statistics import mean_interval, paired_difference
-from experiments.store import ASIDE, Run, differing, flat, read_runs
+from experiments.store import Run, read_runs
+from tool_gym.errors import ConfigError
 from tool_gym.protocol import printable
-
-Numbers = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ FIGURES: tuple[Figure, ...] = (
     ("AUC accuracy", lambda run: run.area("eval/accuracy")),
     ("good first call, test", lambda run: run.test("good_first_call")),
     ("accuracy, test", lambda run: run.test("accuracy")),
-    ("AUC recovery", lambda run: run.area("eval/recovery")),
+    ("recovery, all validations", recovery),
     ("recovery, test", lambda run: run.test("recovery")),
     ("errors in positives, last quarter", lambda run: run.late("roc/error_ratio_positives")),
     ("own errors in positives, last quarter", lambda run: run.late("roc/policy_error_ratio_positives")),
@@ -44,43 +43,35 @@ FIGURES: tuple[Figure, ...] = (
 )
 
 
-def varying(runs: Sequence[Run]) -> list[str]:
-    """The dotted fields in which the runs differ, the seed and what no result depends on aside."""
-    return differing([run.config for run in runs], frozenset({"run.seed", "run.stack"}) | ASIDE)
-
-
 def compare(config: CompareConfig, console: Console) -> None:
-    """Print a table of arms for every setting of the fields that vary beside the rule, and the paired differences."""
+    """Print a table of arms for every setting of the fields that vary beside the rule, and the paired differences.
+
+    Raises ConfigError where no run is of the baseline.
+    """
     runs = read_runs(config.folder)
+    arms = sorted({arm(run) for run in runs})
+    if config.baseline not in arms:
+        raise ConfigError("baseline", config.baseline, f"a rule of these runs: {', '.join(arms)}")
     revisions = sorted({run.revision or "unknown" for run in runs})
     if len(revisions) > 1:
         told = f"these runs are of different revisions of the code: {', '.join(revisions)}"
         console.print(printable(told), markup=False, highlight=False)
-    fields = [field for field in varying(runs) if field != "algo.selector"]
-    settings: dict[tuple[Any, ...], list[Run]] = {}
-    for run in runs:
-        own = flat(run.config)
-        settings.setdefault(tuple(own[field] for field in fields), []).append(run)
-    for setting, members in settings.items():
-        named = ", ".join(f"{f.rpartition('.')[2]} {v}" for f, v in zip(fields, setting, strict=True)) or "all runs"
-        console.print(f"\n### {printable(named)}\n", markup=False, highlight=False)
-        for line in _tables(members, config.baseline):
+    for setting, members in settings_of(runs).items():
+        console.print(f"\n### {printable(label(setting))}\n", markup=False, highlight=False)
+        for line in _tables(by_arm(members), config.baseline):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _tables(runs: Sequence[Run], baseline: str) -> list[str]:
-    arms: dict[str, dict[int, Run]] = {}
-    for run in runs:
-        arms.setdefault(run.config.algo.selector, {})[run.config.run.seed] = run
-    header = ["figure", *(f"{arm} (n = {len(by_seed)})" for arm, by_seed in arms.items())]
-    others = [arm for arm in arms if arm != baseline and baseline in arms]
-    header += [f"{arm} − {baseline}" for arm in others]
+def _tables(arms: Mapping[str, Mapping[int, Run]], baseline: str) -> list[str]:
+    header = ["figure", *(f"{name} (n = {len(by_seed)})" for name, by_seed in arms.items())]
+    others = [name for name in arms if name != baseline and baseline in arms]
+    header += [f"{name} − {baseline}" for name in others]
     lines = [_row(header), _row(["---"] * len(header))]
-    for name, figure in FIGURES:
-        values = {arm: {seed: figure(run) for seed, run in by_seed.items()} for arm, by_seed in arms.items()}
+    for title, figure in FIGURES:
+        values = {name: {seed: figure(run) for seed, run in by_seed.items()} for name, by_seed in arms.items()}
         cells = [_mean_cell(list(by_seed.values())) for by_seed in values.values()]
-        cells += [_difference_cell(values[arm], values[baseline]) for arm in others]
-        lines.append(_row([name, *cells]))
+        cells += [_difference_cell(values[name], values[baseline]) for name in others]
+        lines.append(_row([title, *cells]))
     return lines
 
 

@@ -1,16 +1,17 @@
 """The questions asked of a store of runs, and their answers: differences paired by seed, with interval and verdict.
 
-Every estimand, claim and decision rule was fixed before the runs. What is claimed is a sign: by the paper
-(rStar2-Agent, arXiv 2508.20722), or by the smallest model (experiments/theory.py) for the setting at hand.
+Every estimand, claim and decision rule was fixed before the runs. What is claimed is a sign, or that there is no
+difference to speak of: by the paper (rStar2-Agent, arXiv 2508.20722), or by the smallest model (experiments/theory.py)
+for the setting at hand.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ import numpy.typing as npt
 from agents.config import Config
 from experiments import theory
 from experiments.statistics import (
+    MARGIN,
     Interval,
     PairedDifference,
     Verdict,
@@ -31,6 +33,7 @@ from experiments.statistics import (
     verdict,
 )
 from experiments.store import ASIDE, Run, differing, flat
+from tool_gym.errors import ConfigError
 
 Numbers = npt.NDArray[np.float64]
 Setting = tuple[tuple[str, Any], ...]
@@ -46,6 +49,7 @@ _SHORT = {
     "algo.learning_rate": "learning rate",
     "algo.normalisation": "normalisation",
     "algo.refill": "refill",
+    "sft.mixture": "cold start",
 }
 
 
@@ -68,6 +72,22 @@ def settings_of(runs: Sequence[Run]) -> dict[Setting, list[Run]]:
     return dict(sorted(found.items(), key=lambda item: [_rank(value) for _, value in item[0]]))
 
 
+def uncommon(runs: Sequence[Run]) -> Setting:
+    """What all runs have in common and the default has not: fields and values, as of a setting.
+
+    Left aside are the number of updates and what the task fills in.
+    """
+    default, own = flat(Config()), [flat(run.config) for run in runs]
+    aside = {"sft.steps", "sft.batch", "run.steps"}
+    return tuple(
+        (name, _hashable(own[0][name]))
+        for name, usual in default.items()
+        if name not in _ARM_FIELDS | ASIDE | aside
+        and own[0][name] != usual
+        and all(fields[name] == own[0][name] for fields in own)
+    )
+
+
 def _rank(value: Any) -> tuple[bool, float, str]:
     """A key to sort by that holds for numbers and for what is none."""
     number = isinstance(value, (int, float))
@@ -86,33 +106,54 @@ def label(setting: Setting) -> str:
 
 
 def _shown(value: Any) -> str:
+    if value is None:
+        return "default"
     if isinstance(value, tuple) and value and isinstance(value[0], tuple):
         return " ".join(f"{key} {part:g}" for key, part in value)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def by_arm(runs: Sequence[Run]) -> dict[str, dict[int, Run]]:
-    """Runs by arm and seed."""
+    """Runs of one setting by arm and seed.
+
+    Raises ConfigError for two of the same arm and seed, such as a run alone and the same run in a stack.
+    """
     found: dict[str, dict[int, Run]] = {}
     for run in runs:
-        found.setdefault(arm(run), {})[run.config.run.seed] = run
+        twin = found.setdefault(arm(run), {}).setdefault(run.config.run.seed, run)
+        if twin is not run:
+            told = f"{arm(run)}, seed {run.config.run.seed}: {twin.identity} and {run.identity}"
+            raise ConfigError("store", told, "one run of each arm and seed in a setting; move one of them away")
     return found
 
 
 # ---------------------------------------------------------------- figures of a run, or of a pair
 
+Modelled = Literal["accuracy", "good_first", "recovery"]
+
 
 @dataclass(frozen=True)
 class Figure:
-    """A number for each run of a pair; NaN where it is undefined."""
+    """A number for each run of a pair; NaN where it is undefined.
+
+    Attributes:
+        name: for people.
+        of_pair: the number of ours and of theirs.
+        margin: half-width of the zone of no practical difference, in the figure's unit; None: none was fixed.
+        modelled: what it is called in the smallest model; None where that has no such figure.
+    """
 
     name: str
     of_pair: Callable[[Run, Run], tuple[float, float]]
+    margin: float | None = MARGIN
+    modelled: Modelled | None = None
 
 
-def single(name: str, of_run: Callable[[Run], float]) -> Figure:
+def single(
+    name: str, of_run: Callable[[Run], float], margin: float | None = MARGIN, modelled: Modelled | None = None
+) -> Figure:
     """A figure that needs only the run itself."""
-    return Figure(name, lambda ours, theirs: (of_run(ours), of_run(theirs)))
+    return Figure(name, lambda ours, theirs: (of_run(ours), of_run(theirs)), margin, modelled)
 
 
 def _area_over_tokens(column: str) -> Callable[[Run, Run], tuple[float, float]]:
@@ -136,92 +177,116 @@ def _area_over_tokens(column: str) -> Callable[[Run, Run], tuple[float, float]]:
     return of_pair
 
 
-def rescaled_area(run: Run) -> float:
+def _rescaled_area(run: Run) -> float:
     """Area under accuracy on a scale where guessing is 0 and being right is 1, for comparisons across `answers`."""
     return rescale_accuracy(run.area("eval/accuracy"), run.config.env.answers or 10)
 
 
-GOOD_FIRST = single("AUC of good first calls", lambda run: run.area("eval/good_first_call"))
-ACCURACY = single("AUC of accuracy", lambda run: run.area("eval/accuracy"))
-ACCURACY_RESCALED = single("AUC of accuracy, rescaled to chance", rescaled_area)
+def recovery(run: Run) -> float:
+    """Right answers among all rollouts of the run's validations whose first call met a fault; NaN without any.
+
+    Pooled, since where a policy is good and faults follow bad reasoning some validations have no such rollout: to
+    average over those that have would choose the runs by their result.
+    """
+    faulted, share = run.columns["eval/faulted_first_calls"], run.columns["eval/recovery"]
+    met = np.nan_to_num(faulted) > 0
+    return float((faulted[met] * share[met]).sum() / faulted[met].sum()) if met.any() else math.nan
+
+
+def _in_quarter(column: str, quarter: int) -> Callable[[Run], float]:
+    """Mean of a column over a quarter of the updates, 1 to 4; NaN where it is undefined there."""
+
+    def of_run(run: Run) -> float:
+        updates, values = run.curve(column)
+        place = updates / run.config.run.steps * 4
+        inside = values[(place > quarter - 1) & (place <= quarter)]
+        return float(inside.mean()) if len(inside) else math.nan
+
+    return of_run
+
+
+def _at_quarter(run: Run) -> float:
+    """Good first calls on validation problems at the last time before the arms of `switch` part."""
+    updates, values = run.curve("eval/good_first_call")
+    before = updates <= run.config.run.steps / 4
+    return float(values[before][-1]) if before.any() else math.nan
+
+
+def _since_quarter(run: Run) -> float:
+    """How much good first calls on validation problems have gained since then, at the last validation."""
+    _, values = run.curve("eval/good_first_call")
+    return float(values[-1]) - _at_quarter(run) if len(values) else math.nan
+
+
+def _extra_response(ours: Run, theirs: Run) -> tuple[float, float]:
+    """Response to selection, as breeders reckon it (Lush 1937): of the arm that selects more over the other, and 0.
+
+    How much more the policy's own error rate has fallen, from the first five updates to the last quarter, per unit of
+    further cumulative selection differential of quality. NaN unless ours has selected more.
+    """
+
+    def selected_and_fallen(run: Run) -> tuple[float, float]:
+        column = "tools/policy_failure_frequency"
+        _, errors = run.curve(column)
+        start = float(errors[:5].mean()) if len(errors) else math.nan
+        return float(np.nansum(run.columns["roc/selection_differential"])), start - _in_quarter(column, 4)(run)
+
+    (our_sum, our_fall), (their_sum, their_fall) = selected_and_fallen(ours), selected_and_fallen(theirs)
+    extra = our_sum - their_sum
+    return ((our_fall - their_fall) / extra, 0.0) if extra > 0 else (math.nan, math.nan)
+
+
+_ERROR_RATIO = "roc/error_ratio_positives"
+_LAST_ERRORS, _ERRORS_BEFORE = _in_quarter(_ERROR_RATIO, 4), _in_quarter(_ERROR_RATIO, 3)
+
+GOOD_FIRST = single("AUC of good first calls", lambda run: run.area("eval/good_first_call"), modelled="good_first")
+ACCURACY = single("AUC of accuracy", lambda run: run.area("eval/accuracy"), modelled="accuracy")
+ACCURACY_RESCALED = single("AUC of accuracy, 0 where all is guessed", _rescaled_area)
 GOOD_FIRST_TOKENS = Figure("AUC of good first calls over generated tokens", _area_over_tokens("eval/good_first_call"))
 ACCURACY_TOKENS = Figure("AUC of accuracy over generated tokens", _area_over_tokens("eval/accuracy"))
 FINAL_GOOD_FIRST = single("good first calls at the end", lambda run: run.test("good_first_call"))
 FINAL_ACCURACY = single("accuracy at the end", lambda run: run.test("accuracy"))
-ERRORS = single("errors in right rollouts, last quarter", lambda run: run.late("roc/error_ratio_positives"))
-RECOVERY = single("AUC of recovery from a faulted first call", lambda run: run.area("eval/recovery"))
-LENGTH = single("tokens of a rollout at the end", lambda run: run.test("mean_length"))
+ERRORS = single("errors in right rollouts, last quarter", _LAST_ERRORS)
+ERRORS_STILL_FALLING = Figure(
+    "errors in right rollouts, last quarter less the third", lambda ours, _: (_LAST_ERRORS(ours), _ERRORS_BEFORE(ours))
+)
+CHANGE_OF_ERRORS = single(
+    "errors in right rollouts, last quarter less the third", lambda run: _LAST_ERRORS(run) - _ERRORS_BEFORE(run)
+)
+RECOVERY = single("right after a faulted first call, all validations", recovery, modelled="recovery")
+LENGTH = single("tokens of a rollout at the end", lambda run: run.test("mean_length"), margin=None)
+LEAD = single("good first calls at the quarter", _at_quarter)
+SINCE = single("good first calls gained since the quarter", _since_quarter)
+RESPONSE = Figure("extra fall of own errors per unit of extra selection", _extra_response, margin=None)
 PRIMARY = (GOOD_FIRST, ACCURACY)
 
 
-# ---------------------------------------------------------------- what is claimed
-
-
-@dataclass(frozen=True)
-class Claim:
-    """Who claims which sign of a difference."""
-
-    who: str
-    sign: int
-
-
-Claims = Callable[[Config], tuple[Claim, ...]]
-
-MODELLED = "tool_gym/Arithmetic-v0"
-"""The environment that the smallest model is one of: of others it says nothing."""
-
-
-def paper(sign: int) -> Claims:
-    return lambda _: (Claim("the paper", sign),)
-
-
-def smallest_model(index: int) -> Claims:
-    """The sign that the smallest model has for accuracy (0) or good first calls (1) in a run's setting."""
-
-    def claims(config: Config) -> tuple[Claim, ...]:
-        gain = predicted(config)
-        return () if gain is None else (Claim("the smallest model", 1 if gain[index] > 0 else -1),)
-
-    return claims
-
-
-def both(*sources: Claims) -> Claims:
-    return lambda config: tuple(claim for source in sources for claim in source(config))
-
-
-def shape_of_model(sign: int) -> Claims:
-    """A sign that the smallest model has wherever it was run: in the environment that it is a model of."""
-    return lambda config: (Claim("the smallest model", sign),) if config.env.id == MODELLED else ()
-
-
-def nobody(_: Config) -> tuple[Claim, ...]:
-    return ()
-
-
-def predicted(config: Config) -> tuple[float, float] | None:
-    """Δ(roc − stratified) of the smallest model where a run is: of the AUC of accuracy, of that of good first calls.
-
-    None where the model does not reach: another environment, negative correlation, another kind of noise.
-    """
-    noise = config.noise
-    correlation = {"iid": 0.0, "correlated": noise.correlation}.get(noise.kind)
-    if config.env.id != MODELLED or correlation is None or correlation < 0 or noise.rate != 0.3:
-        return None
-    calls = (config.env.max_turns or 5) - 1
-    mixture = config.sft.mixture
-    slips = mixture is None or any(share > 0 for style, share in mixture.items() if style.startswith("slip"))
-    return _simulated(config.env.answers or 10, calls, correlation, noise.reference == "running", slips)
-
-
-@lru_cache(maxsize=256)
-def _simulated(answers: int, calls: int, correlation: float, running: bool, slips: bool) -> tuple[float, float]:
-    mode: theory.Mode = "running" if running else "frozen"
-    arms = [theory.simulate(rule, answers, calls, correlation, mode, slips=slips) for rule in ("roc", "stratified")]
-    cell = theory.difference(*arms)
-    return cell.accuracy, cell.good_first
-
-
 # ---------------------------------------------------------------- contrasts
+
+ESTIMANDS = {
+    1: "What does the filter gain over the same quotas without it?",
+    2: "Does the gain depend on where faults fall?",
+    3: "Errors in right rollouts (the paper's Fig. 4)",
+    4: "Is it the candidates?",
+    5: "Is it only a filter of length?",
+    6: "Does it unlearn to recover from faults that were not its doing?",
+    7: "Compounding: what becomes of a lead when the rule changes?",
+    8: "Without errors of the policy's own in the cold start",
+    9: "Against a penalty, true quality, and a count of only the policy's errors",
+    10: "Does refilling dropped groups explain anything?",
+    11: "Length and accuracy against plain GRPO (the paper's Fig. 9)",
+    12: "Does the gain hang on learning rate or normalisation?",
+}
+"""What is asked, by number (SCIENCE's estimands, the paper's other claim, robustness)."""
+
+NOT_TRIED = (
+    "that both are above training without tools (Fig. 9)",
+    "that filtering overlong rollouts brings nothing",
+    "that weighing down repeated n-grams hurts",
+    "that training on after the peak collapses",
+    "stages of budgets and of problems",
+)
+"""Claims of the paper that no arm here is about."""
 
 
 @dataclass(frozen=True)
@@ -229,11 +294,13 @@ class Contrast:
     """A question: is ``figure`` larger under ``ours`` than under ``theirs``?
 
     Attributes:
-        number: of the estimand in docs/RESULTS.md.
+        number: of the estimand, a key of ``ESTIMANDS``.
         question: in words.
-        ours, theirs: arms.
+        ours, theirs: arms. The same one twice: what is compared are the two numbers that the figure has of a run.
         figure: what is compared.
-        claims: who says which sign, in a setting.
+        paper: the sign that the paper claims; 0 if it says nothing.
+        across: a field and a value: then the question is by how much ours − theirs is larger where the field has
+            another value, all else being equal.
     """
 
     number: int
@@ -241,7 +308,170 @@ class Contrast:
     ours: str
     theirs: str
     figure: Figure
-    claims: Claims = nobody
+    paper: int = 0
+    across: tuple[str, Any] | None = None
+
+    @property
+    def difference(self) -> str:
+        """What is estimated, in words."""
+        if self.ours == self.theirs:
+            return f"{self.ours}: {self.figure.name}"
+        what = f"{self.ours} − {self.theirs}: {self.figure.name}"
+        return what if self.across is None else f"change of {what}"
+
+    @property
+    def sides(self) -> tuple[str, str]:
+        """Names of the two numbers whose difference is estimated."""
+        if self.across is not None:
+            return f"Δ at {label((self.across,))}", "Δ elsewhere"
+        return ("later", "earlier") if self.ours == self.theirs else (self.ours, self.theirs)
+
+
+def _filter(
+    number: int, question: str, figure: Figure, paper: int = 0, across: tuple[str, Any] | None = None
+) -> Contrast:
+    """A question about the filter: roc against the same quotas without it."""
+    return Contrast(number, question, "roc", "stratified", figure, paper, across)
+
+
+CONTRASTS: tuple[Contrast, ...] = (
+    _filter(1, "does keeping the cleanest right rollouts teach good reasoning faster?", GOOD_FIRST, 1),
+    _filter(1, "does it raise accuracy?", ACCURACY, 1),
+    _filter(1, "the same on a scale that does not depend on the number of answers", ACCURACY_RESCALED, 1),
+    _filter(1, "the same over generated tokens", GOOD_FIRST_TOKENS, 1),
+    _filter(1, "the same over generated tokens", ACCURACY_TOKENS, 1),
+    _filter(1, "and at the end, on test problems?", FINAL_ACCURACY, 1),
+    *(
+        _filter(2, "does the gain grow where faults follow the reasoning?", f, 0, ("noise.correlation", 0.0))
+        for f in PRIMARY
+    ),
+    *(_filter(2, "does it where faults stay as frequent?", f, 0, ("noise.reference", "frozen")) for f in PRIMARY),
+    Contrast(3, "are there fewer than under plain GRPO?", "roc", "grpo", ERRORS, -1),
+    _filter(3, "and than under the control?", ERRORS, -1),
+    Contrast(3, "do they go on falling?", "roc", "roc", ERRORS_STILL_FALLING, -1),
+    Contrast(3, "do they under plain GRPO, which the paper says comes to rest?", "grpo", "grpo", ERRORS_STILL_FALLING),
+    Contrast(3, "do they fall faster than under plain GRPO?", "roc", "grpo", CHANGE_OF_ERRORS, -1),
+    *(Contrast(4, "twice the rollouts, all trained on", "grpo_2g", "grpo", f) for f in PRIMARY),
+    *(
+        Contrast(
+            4, "twice the rollouts, all trained on, against half of them chosen evenly", "grpo_2g", "stratified", f
+        )
+        for f in PRIMARY
+    ),
+    *(Contrast(4, "twice the prompts", "grpo_2p", "grpo", f) for f in PRIMARY),
+    *(Contrast(4, "the control", "stratified", "grpo", f) for f in PRIMARY),
+    *(Contrast(5, "does it gain over keeping the shortest?", "roc", "shortest", f) for f in PRIMARY),
+    _filter(6, "right answers where the first call met a fault", RECOVERY),
+    Contrast(7, "the lead at the quarter, before the switch", "roc→stratified", "stratified", LEAD),
+    Contrast(7, "what becomes of that lead after it", "roc→stratified", "stratified", SINCE),
+    Contrast(7, "what is left of it at the end", "roc→stratified", "stratified", FINAL_GOOD_FIRST),
+    Contrast(7, "what a late start still gains", "stratified→roc", "stratified", FINAL_GOOD_FIRST),
+    Contrast(7, "what an early start is worth beside a late one", "roc", "stratified→roc", FINAL_GOOD_FIRST),
+    _filter(7, "the response of the policy's own errors to selection", RESPONSE),
+    *(_filter(8, "is the gain another?", f, 0, ("sft.mixture", None)) for f in PRIMARY),
+    *(Contrast(9, "a filter, or a penalty in the reward?", "roc", "penalty", f, 1) for f in PRIMARY),
+    *(Contrast(9, "how far from choosing by true quality?", "roc", "oracle", f) for f in PRIMARY),
+    *(Contrast(9, "counting only errors that the policy caused", "roc_policy", "roc", f) for f in PRIMARY),
+    *(_filter(10, "is the gain another with refill?", f, 0, ("algo.refill", False)) for f in PRIMARY),
+    Contrast(11, "shorter responses?", "roc", "grpo", LENGTH, -1),
+    Contrast(11, "higher accuracy?", "roc", "grpo", FINAL_ACCURACY, 1),
+    *(_filter(12, "at another learning rate", f, 0, ("algo.learning_rate", 6e-5)) for f in PRIMARY),
+    *(_filter(12, "with another normalisation of the loss", f, 0, ("algo.normalisation", "token")) for f in PRIMARY),
+)
+"""Every paired question."""
+
+
+# ---------------------------------------------------------------- what is claimed
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Who claims which sign of a difference, 0 for none to speak of."""
+
+    who: str
+    sign: int
+
+
+PAPER = "the paper"
+MODEL = "the smallest model"
+TABLE = "its first table"
+"""The smallest model with the loss of SCIENCE's table, in which its predictions were first made."""
+
+MODELLED = "tool_gym/Arithmetic-v0"
+"""The environment that the smallest model is one of: of others it says nothing."""
+_FIRST_PREDICTIONS = (1, 2, 6, 8)  # estimands that SCIENCE's table was about
+_LOSSES: dict[str, theory.Normalisation] = {"token": "turn", "constant": "episode"}
+
+
+def claims_of(contrast: Contrast, configs: Sequence[Config]) -> tuple[Claim, ...]:
+    """What is claimed of a contrast where runs are configured so; two configurations where it is across settings."""
+    found = [Claim(PAPER, contrast.paper)] if contrast.paper else []
+    own = _claim(contrast, [predicted(config, contrast.ours, contrast.theirs) for config in configs], MODEL)
+    found += own
+    if contrast.number in _FIRST_PREDICTIONS:
+        cells = [predicted(config, contrast.ours, contrast.theirs, "episode") for config in configs]
+        if (tabled := _claim(contrast, cells, TABLE)) and any(
+            _LOSSES.get(c.algo.normalisation) != "episode" for c in configs
+        ):
+            found += tabled
+    return tuple(found)
+
+
+def _claim(contrast: Contrast, cells: Sequence[theory.Cell | None], who: str) -> list[Claim]:
+    """A sign where the model's difference is larger than the margin, none to speak of where it is smaller."""
+    figure = contrast.figure
+    if figure.modelled is None or figure.margin is None:
+        return []
+    gains = [getattr(cell, figure.modelled).mean for cell in cells if cell is not None]
+    if len(gains) < len(cells):
+        return []
+    gain = gains[0] - gains[1] if len(gains) == 2 else gains[0]
+    return [Claim(who, 0 if abs(gain) <= figure.margin else 1 if gain > 0 else -1)]
+
+
+def predicted(
+    config: Config, ours: str = "roc", theirs: str = "stratified", loss: theory.Normalisation | None = None
+) -> theory.Cell | None:
+    """What the smallest model has for the difference of two rules where a run is.
+
+    Args:
+        config: of the run.
+        ours, theirs: rules.
+        loss: how the model's gradient is normalised; None: as the run's loss is.
+
+    None where the model does not reach: another environment, rule or rate, negative correlation, another kind of
+    noise, and a loss that averages within each rollout.
+    """
+    noise = config.noise
+    correlation = {"iid": 0.0, "correlated": noise.correlation}.get(noise.kind)
+    if config.env.id != MODELLED or correlation is None or correlation < 0 or noise.rate != theory.FAULT_RATE:
+        return None
+    loss = _LOSSES.get(config.algo.normalisation) if loss is None else loss
+    if loss is None or ours == theirs or not {ours, theirs} <= set(theory.RULES):
+        return None
+    calls = (config.env.max_turns or 5) - 1
+    mixture = config.sft.mixture
+    slips = mixture is None or any(share > 0 for style, share in mixture.items() if style.startswith("slip"))
+    running = noise.reference == "running"
+    setting = (config.env.answers or 10, calls, correlation, running, slips, loss)
+    return theory.difference(_simulated(ours, *setting), _simulated(theirs, *setting))
+
+
+@lru_cache(maxsize=1024)
+def _simulated(
+    rule: str,
+    answers: int,
+    calls: int,
+    correlation: float,
+    running: bool,
+    slips: bool,
+    loss: theory.Normalisation,
+) -> theory.Curves:
+    mode: theory.Mode = "running" if running else "frozen"
+    return theory.simulate(rule, answers, calls, correlation, mode, slips=slips, normalisation=loss)
+
+
+# ---------------------------------------------------------------- answers
 
 
 @dataclass(frozen=True)
@@ -250,16 +480,18 @@ class Estimate:
 
     Attributes:
         contrast, setting: what was asked, and where.
+        seeds: how many have both arms; ``paired.n`` of them have the figure in both.
         paired: mean difference over seeds, 95 % BCa interval, sign-flip p-value.
         unpaired: the same without pairing, which decays as policies part ways.
         improvement: probability that a run of ours beats one of theirs.
         adjusted: p-value after Holm within the contrast's table; NaN for a single pair.
         verdicts: what becomes of each claim.
-        means: of the two arms, each with its interval.
+        means: of the two sides, each with its interval.
     """
 
     contrast: Contrast
     setting: Setting
+    seeds: int
     paired: PairedDifference
     unpaired: Interval
     improvement: float
@@ -268,166 +500,80 @@ class Estimate:
     means: tuple[Interval, Interval]
 
 
-def _pairs(contrast: Contrast, runs: Sequence[Run]) -> tuple[Numbers, Config] | None:
-    """Values (n, 2) of the seeds that have both arms, and where both figures are defined; None for no such pair."""
-    arms = by_arm(runs)
-    ours, theirs = arms.get(contrast.ours, {}), arms.get(contrast.theirs, {})
-    seeds = sorted(ours.keys() & theirs.keys())
-    values = np.array([contrast.figure.of_pair(ours[seed], theirs[seed]) for seed in seeds]).reshape(-1, 2)
-    values = values[np.isfinite(values).all(axis=1)]
-    return (values, ours[seeds[0]].config) if len(values) else None
+@dataclass(frozen=True)
+class _Sample:
+    """Both sides of a contrast by seed, in one setting, and the configurations that it is about."""
+
+    setting: Setting
+    values: dict[int, tuple[float, float]]
+    configs: tuple[Config, ...]
 
 
 def estimate(contrast: Contrast, runs: Sequence[Run]) -> list[Estimate]:
-    """The answers in every setting that has both arms."""
-    found = []
+    """The answers in every setting that has both arms (both settings, where it is across them), with Holm's p."""
+    samples = _within(contrast, runs) if contrast.across is None else _across(contrast, runs)
+    found = [answer for sample in samples if (answer := _estimate(contrast, sample)) is not None]
+    tested = [number for number, answer in enumerate(found) if answer.paired.n > 1]
+    if tested:
+        adjusted = holm([found[number].paired.p_value for number in tested])
+        for number, p_value in zip(tested, adjusted.tolist(), strict=True):
+            found[number] = replace(found[number], adjusted=p_value)
+    return found
+
+
+def _within(contrast: Contrast, runs: Sequence[Run]) -> Iterator[_Sample]:
     for setting, members in settings_of(runs).items():
-        pairs = _pairs(contrast, members)
-        if pairs is not None:
-            values, config = pairs
-            found.append(_estimate(contrast, setting, values, contrast.claims(config)))
-    return _adjusted(found)
+        arms = by_arm(members)
+        ours, theirs = arms.get(contrast.ours, {}), arms.get(contrast.theirs, {})
+        if seeds := sorted(ours.keys() & theirs.keys()):
+            values = {seed: contrast.figure.of_pair(ours[seed], theirs[seed]) for seed in seeds}
+            yield _Sample(setting, values, (ours[seeds[0]].config,))
 
 
-def _estimate(contrast: Contrast, setting: Setting, values: Numbers, claims: Sequence[Claim]) -> Estimate:
+def _across(contrast: Contrast, runs: Sequence[Run]) -> Iterator[_Sample]:
+    """Gains in pairs of settings that differ in one field alone: the other value's, and that of the contrast's."""
+    assert contrast.across is not None
+    field, base = contrast.across
+    samples = {sample.setting: sample for sample in _within(contrast, runs)}
+    for setting, sample in samples.items():
+        value = dict(setting).get(field, base)
+        partner = samples.get(tuple((name, base if name == field else other) for name, other in setting))
+        if value == base or partner is None:
+            continue
+        seeds = sorted(sample.values.keys() & partner.values.keys())
+        gains = {seed: (_gain(sample.values[seed]), _gain(partner.values[seed])) for seed in seeds}
+        told = f"{_shown(value)} less {_shown(base)}"
+        where = tuple((name, told if name == field else other) for name, other in setting)
+        yield _Sample(where, gains, (sample.configs[0], partner.configs[0]))
+
+
+def _gain(values: tuple[float, float]) -> float:
+    return values[0] - values[1]
+
+
+def _estimate(contrast: Contrast, sample: _Sample) -> Estimate | None:
+    """None where no seed has the figure on both sides."""
+    values = np.array(list(sample.values.values()), dtype=np.float64).reshape(-1, 2)
+    values = values[np.isfinite(values).all(axis=1)]
+    if not len(values):
+        return None
     a, b = values[:, 0], values[:, 1]
     paired = paired_difference(a, b)
+    claims = claims_of(contrast, sample.configs)
     return Estimate(
         contrast,
-        setting,
+        sample.setting,
+        len(sample.values),
         paired,
         unpaired_difference(a, b),
         probability_of_improvement(a, b),
         math.nan,
-        tuple((claim, verdict(paired, claim.sign)) for claim in claims),
+        tuple((claim, verdict(paired, claim.sign, contrast.figure.margin)) for claim in claims),
         (mean_interval(a), mean_interval(b)),
     )
-
-
-def _adjusted(estimates: Sequence[Estimate]) -> list[Estimate]:
-    """With Holm's correction over the tests of a table that have two pairs or more."""
-    tested = [e for e in estimates if e.paired.n > 1]
-    adjusted = dict(zip(map(id, tested), holm([e.paired.p_value for e in tested]) if tested else (), strict=True))
-    return [replace(e, adjusted=float(adjusted.get(id(e), math.nan))) for e in estimates]
-
-
-def interaction(figure: Figure, runs: Sequence[Run], low: float = 0.0, high: float = 0.9) -> list[Estimate]:
-    """Estimand 2: Δ(roc − stratified) at ρ = ``high`` less Δ at ρ = ``low``, paired by seed, where all else agrees."""
-    question = f"does the gain grow from ρ = {low:g} to ρ = {high:g}?"
-    contrast = Contrast(2, question, f"Δ at ρ {high:g}", f"Δ at ρ {low:g}", figure, shape_of_model(1))
-    cells: dict[Setting, dict[float, dict[int, float]]] = {}
-    configs: dict[Setting, Config] = {}
-    for setting, members in settings_of(runs).items():
-        fields = dict(setting)
-        correlation = fields.pop("noise.correlation", None)
-        if correlation not in (low, high):
-            continue
-        arms = by_arm(members)
-        ours, theirs = arms.get("roc", {}), arms.get("stratified", {})
-        for seed in ours.keys() & theirs.keys():
-            a, b = figure.of_pair(ours[seed], theirs[seed])
-            if math.isfinite(a - b):
-                configs[tuple(fields.items())] = ours[seed].config
-                cells.setdefault(tuple(fields.items()), {}).setdefault(correlation, {})[seed] = a - b
-    found = []
-    for setting, gains in cells.items():
-        seeds = sorted(gains.get(low, {}).keys() & gains.get(high, {}).keys())
-        if seeds:
-            values = np.array([(gains[high][seed], gains[low][seed]) for seed in seeds])
-            found.append(_estimate(contrast, setting, values, contrast.claims(configs[setting])))
-    return _adjusted(found)
-
-
-def at_quarter(column: str) -> Callable[[Run], float]:
-    """An evaluation at the last time before the arms of `switch` part, a quarter of the updates."""
-
-    def of_run(run: Run) -> float:
-        updates, values = run.curve(column)
-        before = updates <= run.config.run.steps / 4
-        return float(values[before][-1]) if before.any() else math.nan
-
-    return of_run
-
-
-def response(run: Run) -> float:
-    """Realised response to selection: change of the policy's own error rate per unit of cumulative differential.
-
-    Slope, by least squares through the origin, of the fall of ``tools/policy_failure_frequency`` since step 1 on the
-    cumulative ``roc/selection_differential`` (the breeder's equation's heritability, Lush 1937). NaN without spread.
-    """
-    differential = np.nan_to_num(run.columns["roc/selection_differential"][1:])
-    errors = run.columns["tools/policy_failure_frequency"][1:]
-    x, y = np.cumsum(differential), errors[:1] - errors
-    defined = np.isfinite(y)
-    x, y = x[defined], y[defined]
-    spread = float((x * x).sum())
-    return float((x * y).sum() / spread) if spread > 0 else math.nan
-
-
-CONTRASTS: tuple[Contrast, ...] = (
-    Contrast(
-        1,
-        "does keeping the cleanest right rollouts teach good reasoning faster?",
-        "roc",
-        "stratified",
-        GOOD_FIRST,
-        both(paper(1), smallest_model(1)),
-    ),
-    Contrast(1, "does it raise accuracy?", "roc", "stratified", ACCURACY, both(paper(1), smallest_model(0))),
-    Contrast(1, "the same over generated tokens", "roc", "stratified", GOOD_FIRST_TOKENS, paper(1)),
-    Contrast(1, "the same over generated tokens", "roc", "stratified", ACCURACY_TOKENS, paper(1)),
-    Contrast(1, "and at the end, on test problems?", "roc", "stratified", FINAL_ACCURACY, paper(1)),
-    Contrast(3, "are there fewer errors in right rollouts than under plain GRPO?", "roc", "grpo", ERRORS, paper(-1)),
-    Contrast(3, "and than under the control?", "roc", "stratified", ERRORS, paper(-1)),
-    *(Contrast(4, "is it the candidates? twice the rollouts, all trained on", "grpo_2g", "grpo", f) for f in PRIMARY),
-    *(Contrast(4, "is it the candidates? twice the prompts", "grpo_2p", "grpo", f) for f in PRIMARY),
-    *(Contrast(4, "is it the candidates? the control", "stratified", "grpo", f) for f in PRIMARY),
-    *(Contrast(5, "is it only a filter of length?", "roc", "shortest", f, paper(1)) for f in PRIMARY),
-    Contrast(
-        6,
-        "does it unlearn to recover from faults that were not its doing?",
-        "roc",
-        "stratified",
-        RECOVERY,
-        shape_of_model(-1),
-    ),
-    Contrast(
-        7,
-        "compounding: the lead at the quarter, before the switch",
-        "roc→stratified",
-        "stratified",
-        single("good first calls at the quarter", at_quarter("eval/good_first_call")),
-    ),
-    Contrast(7, "compounding: what is left of that lead at the end", "roc→stratified", "stratified", FINAL_GOOD_FIRST),
-    Contrast(7, "compounding: what a late start still gains", "stratified→roc", "stratified", FINAL_GOOD_FIRST),
-    Contrast(
-        7,
-        "compounding: the response of the policy's errors to the selection differential",
-        "roc",
-        "stratified",
-        single("fall of own errors per unit of cumulative differential", response),
-    ),
-    *(Contrast(9, "a filter, or a penalty in the reward?", "roc", "penalty", f, paper(1)) for f in PRIMARY),
-    *(Contrast(9, "how far from choosing by true quality?", "roc", "oracle", f) for f in PRIMARY),
-    *(Contrast(9, "only errors that the policy caused: better?", "roc_policy", "roc", f) for f in PRIMARY),
-    Contrast(11, "the paper's Fig. 9: shorter responses than plain GRPO", "roc", "grpo", LENGTH, paper(-1)),
-    Contrast(11, "the paper's Fig. 9: higher accuracy than plain GRPO", "roc", "grpo", FINAL_ACCURACY, paper(1)),
-)
-"""Every paired question. Estimands 8 (a policy without errors of its own) and 10 (refill) are settings of the first."""
 
 
 def all_estimates(runs: Sequence[Run]) -> list[tuple[Contrast, list[Estimate]]]:
     """Every question that the runs can answer, with its answers."""
     tables = [(contrast, estimate(contrast, runs)) for contrast in CONTRASTS]
-    for figure in PRIMARY:
-        if found := interaction(figure, runs):
-            tables.append((found[0].contrast, found))
-    return sorted(((c, e) for c, e in tables if e), key=lambda table: table[0].number)
-
-
-def totals(runs: Sequence[Run]) -> Mapping[str, int]:
-    """How many runs there are of each arm."""
-    counts: dict[str, int] = {}
-    for run in runs:
-        counts[arm(run)] = counts.get(arm(run), 0) + 1
-    return counts
+    return [(contrast, answers) for contrast, answers in tables if answers]

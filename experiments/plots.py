@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import textwrap
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 
 import matplotlib
@@ -16,13 +15,16 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from experiments.estimands import Estimate, Setting, by_arm, label, predicted
+from experiments.statistics import MARGIN, excludes_zero
 from experiments.store import Run
 
 matplotlib.use("Agg")
 
 Numbers = npt.NDArray[np.float64]
 
-_STYLES: dict[str, tuple[str, str]] = {
+Dash = str | tuple[int, tuple[int, ...]]
+
+_STYLES: dict[str, tuple[str, Dash]] = {
     "roc": ("#D55E00", "-"),
     "stratified": ("#0072B2", "-"),
     "grpo": ("#000000", "--"),
@@ -30,14 +32,15 @@ _STYLES: dict[str, tuple[str, str]] = {
     "shortest": ("#009E73", "-."),
     "roc_policy": ("#CC79A7", "-."),
 }
-_SPARE = (("#E69F00", "-"), ("#F0E442", "-."), ("#009E73", ":"), ("#CC79A7", ":"), ("#999999", "-"), ("#56B4E9", ":"))
+_SPARE_COLOURS = ("#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#0072B2", "#999999")
+_SPARE = [(colour, dash) for dash in (":", (0, (5, 1, 1, 1, 1, 1))) for colour in _SPARE_COLOURS]
 _MARKS = [(mark, colour) for mark in "osD^" for colour in ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#000000")]
 _POINTS = 41  # of a curve against tokens
 _DPI = 140
 
 
-def style(arm: str, arms: Sequence[str]) -> tuple[str, str]:
-    """Colour and dash of an arm: its own, or a spare one by its place among those without."""
+def style(arm: str, arms: Sequence[str]) -> tuple[str, Dash]:
+    """Colour and dash of an arm: its own, or a spare one, of twelve, by its place among those without."""
     if arm in _STYLES:
         return _STYLES[arm]
     others = [name for name in arms if name not in _STYLES]
@@ -58,29 +61,33 @@ def _panels(count: int, *, wide: float = 3.4, high: float = 2.6) -> tuple[Figure
     return figure, axes[:count]
 
 
-def _band(curves: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
-    """Mean over runs, and half of the 95 % t interval of it; of a single run no width."""
-    stacked = np.stack(curves)
-    with warnings.catch_warnings(), np.errstate(invalid="ignore"):
-        # Where no run has the figure there is nothing to draw, and nothing to warn of.
-        warnings.simplefilter("ignore", RuntimeWarning)
-        mean = np.nanmean(stacked, axis=0)
-        count = np.maximum((~np.isnan(stacked)).sum(axis=0), 1)
-        if len(stacked) == 1:
-            return mean, np.zeros_like(mean)
-        error = np.nanstd(stacked, axis=0, ddof=1) / np.sqrt(count)
-    return mean, np.nan_to_num(error) * stats.t.ppf(0.975, np.maximum(count - 1, 1))
+def _band(lines: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
+    """Mean over the runs that have a value, and half of the 95 % t interval of it; NaN for fewer than two."""
+    stacked = np.stack(lines)
+    count = (~np.isnan(stacked)).sum(axis=0)
+    mean = np.divide(np.nansum(stacked, axis=0), count, out=np.full(stacked.shape[1], math.nan), where=count > 0)
+    squares = np.nansum((stacked - mean) ** 2, axis=0)
+    error = np.sqrt(squares / np.maximum(count - 1, 1) / np.maximum(count, 1))
+    return mean, np.where(count > 1, error * stats.t.ppf(0.975, np.maximum(count - 1, 1)), math.nan)
 
 
 def _over_tokens(run: Run, column: str, grid: Numbers) -> Numbers:
     updates, values = run.curve(column)
-    tokens = np.nan_to_num(run.columns["num_tokens"])[np.searchsorted(run.columns["step"], updates)]
-    inside: Numbers = np.where(grid <= tokens[-1], np.interp(grid, tokens, values), np.nan)
-    return inside
+    return np.interp(grid, _tokens_at(run, updates), values)
+
+
+def _tokens_at(run: Run, updates: Numbers) -> Numbers:
+    """Tokens written up to some updates; step 0 has written nothing yet, and its row has no count."""
+    tokens: Numbers = np.nan_to_num(run.columns["num_tokens"])[np.searchsorted(run.columns["step"], updates)]
+    return tokens
 
 
 def curves(settings: Mapping[Setting, Sequence[Run]], column: str, name: str, *, tokens: bool = False) -> Figure:
-    """A panel for each setting: mean of each arm over its seeds with a 95 % band, against updates or tokens."""
+    """A panel for each setting: mean of each arm over its seeds with a 95 % band, against updates or tokens.
+
+    Against tokens a curve ends where the first of its runs does: what follows would be a mean over other runs. Bands
+    of what lies between 0 and 1 end there, too.
+    """
     figure, axes = _panels(len(settings))
     every = sorted({arm for runs in settings.values() for arm in by_arm(runs)}, key=arm_order)
     for axis, (setting, runs) in zip(axes, settings.items(), strict=True):
@@ -89,23 +96,32 @@ def curves(settings: Mapping[Setting, Sequence[Run]], column: str, name: str, *,
             if not members:
                 continue
             if tokens:
-                most = max(float(np.nanmax(run.columns["num_tokens"])) for run in members)
-                x = np.linspace(0.0, most, _POINTS)
+                least = min(float(_tokens_at(run, run.curve(column)[0][-1:])[0]) for run in members)
+                x = np.linspace(0.0, least, _POINTS)
                 lines = [_over_tokens(run, column, x) for run in members]
                 x = x / 1e6
             else:
-                x = members[0].curve(column)[0]
-                lines = [np.interp(x, *run.curve(column)) for run in members]
-            mean, half = _band(lines)
-            colour, dash = style(arm, every)
-            axis.plot(x, mean, color=colour, linestyle=dash, linewidth=1.4, label=f"{arm} (n = {len(members)})")
-            axis.fill_between(x, mean - half, mean + half, color=colour, alpha=0.15, linewidth=0)
+                stacked = np.stack([run.columns[column] for run in members])
+                measured = ~np.isnan(stacked).all(axis=0)
+                x = members[0].columns["step"][measured]
+                lines = list(stacked[:, measured])
+            _draw(axis, x, lines, *style(arm, every), f"{arm} (n = {len(members)})")
         axis.set_title(label(setting), fontsize=9)
         axis.set_xlabel("million tokens written" if tokens else "updates", fontsize=8)
     for axis in axes[:: min(len(axes), 3)]:
         axis.set_ylabel(textwrap.fill(name, 32), fontsize=8)
     _legend(figure, axes)
     return figure
+
+
+def _draw(axis: Axes, x: Numbers, lines: Sequence[Numbers], colour: str, dash: Dash, text: str) -> None:
+    """A mean with its band."""
+    mean, half = _band(lines)
+    low, high = mean - half, mean + half
+    if all(np.nanmin(line) >= 0 and np.nanmax(line) <= 1 for line in lines if not np.isnan(line).all()):
+        low, high = np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
+    axis.plot(x, mean, color=colour, linestyle=dash, linewidth=1.4, label=text)
+    axis.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
 def arm_order(arm: str) -> tuple[int, str]:
@@ -143,10 +159,7 @@ def selected_against_all(settings: Mapping[Setting, Sequence[Run]], figure_name:
             lines = [run.columns[column] for run in members]
             if not lines or np.isnan(np.stack(lines)).all():
                 continue
-            mean, half = _band([_smooth(line) for line in lines])
-            x = members[0].columns["step"]
-            axis.plot(x, mean, color=colour, linestyle=dash, linewidth=1.4, label=text)
-            axis.fill_between(x, mean - half, mean + half, color=colour, alpha=0.15, linewidth=0)
+            _draw(axis, members[0].columns["step"], [_smooth(line) for line in lines], colour, dash, text)
         axis.set_title(f"{arm}: {label(setting)}", fontsize=9)
         axis.set_xlabel("updates", fontsize=8)
     axes[0].set_ylabel(textwrap.fill(name, 32), fontsize=8)
@@ -165,14 +178,14 @@ def _smooth(values: Numbers, width: int = 5) -> Numbers:
 
 
 def forest(estimates: Sequence[Estimate], title: str) -> Figure:
-    """Differences with their 95 % intervals, a line for each setting; filled where the interval excludes 0."""
+    """Differences with their 95 % intervals, a line for each setting; filled where an interval of enough excludes 0."""
     figure = Figure(figsize=(7.0, 0.45 * len(estimates) + 1.3), dpi=_DPI, layout="constrained")
     axis = figure.subplots()
     axis.axvline(0.0, color="#999999", linewidth=1.0)
-    axis.axvspan(-0.02, 0.02, color="#999999", alpha=0.12, linewidth=0)
+    axis.axvspan(-MARGIN, MARGIN, color="#999999", alpha=0.12, linewidth=0)
     for row, found in enumerate(reversed(list(estimates))):
         paired = found.paired
-        excludes = paired.low > 0 or paired.high < 0
+        excludes = excludes_zero(paired)
         colour = "#D55E00" if excludes and paired.mean > 0 else "#0072B2" if excludes else "#666666"
         if math.isfinite(paired.low):
             axis.plot([paired.low, paired.high], [row, row], color=colour, linewidth=2.0, solid_capstyle="butt")
@@ -196,21 +209,23 @@ def theory_beside(
     figure = Figure(figsize=(7.4, 3.9), dpi=_DPI, layout="constrained")
     panels = figure.subplots(1, 2)
     marks = {setting: _MARKS[number % len(_MARKS)] for number, setting in enumerate(configs)}
-    for axis, estimates, index, name in zip(
-        panels, (accuracy, good_first), (0, 1), ("accuracy", "good first calls"), strict=True
+    for axis, estimates, modelled, name in (
+        (panels[0], accuracy, "accuracy", "accuracy"),
+        (panels[1], good_first, "good_first", "good first calls"),
     ):
         reach = 0.05
         for found in estimates:
-            gain, paired = predicted(configs[found.setting].config), found.paired
-            if gain is None:
+            cell, paired = predicted(configs[found.setting].config), found.paired
+            if cell is None:
                 continue
+            gain = getattr(cell, modelled).mean
             spread = [[paired.mean - paired.low], [paired.high - paired.mean]] if math.isfinite(paired.low) else None
             mark, colour = marks[found.setting]
             text = label(found.setting)
             axis.errorbar(
-                gain[index], paired.mean, yerr=spread, fmt=mark, color=colour, markersize=5, linewidth=1.2, label=text
+                gain, paired.mean, yerr=spread, fmt=mark, color=colour, markersize=5, linewidth=1.2, label=text
             )
-            reach = max(reach, abs(gain[index]), abs(paired.mean))
+            reach = max(reach, abs(gain), abs(paired.mean))
         bounds = [-1.15 * reach, 1.15 * reach]
         axis.plot(bounds, bounds, color="#999999", linewidth=0.8, linestyle="--")
         axis.axhline(0.0, color="#999999", linewidth=0.8)
@@ -225,7 +240,7 @@ def theory_beside(
 
 
 def map_of(estimates: Sequence[Estimate], x: str, y: str, title: str, of: Callable[[Estimate], float]) -> Figure:
-    """A number for each pair of values of two fields; cells whose interval excludes 0 are marked with a star."""
+    """A number for each pair of values of two fields; a star where an interval of enough pairs excludes 0."""
     groups: dict[Setting, list[Estimate]] = {}
     for found in estimates:
         groups.setdefault(tuple(part for part in found.setting if part[0] not in (x, y)), []).append(found)
@@ -238,7 +253,7 @@ def map_of(estimates: Sequence[Estimate], x: str, y: str, title: str, of: Callab
         for found in members:
             column, row = xs.index(dict(found.setting)[x]), ys.index(dict(found.setting)[y])
             grid[row, column] = of(found)
-            star = "*" if found.paired.low > 0 or found.paired.high < 0 else ""
+            star = "*" if excludes_zero(found.paired) else ""
             axis.text(column, row, f"{of(found):+.3f}{star}", ha="center", va="center", fontsize=8)
         axis.imshow(grid, cmap="PuOr_r", vmin=-largest, vmax=largest, aspect="auto", alpha=0.8)
         axis.set_xticks(range(len(xs)), [f"{value:g}" for value in xs])

@@ -22,12 +22,18 @@ from tool_gym.errors import ConfigError
 
 Floats = npt.NDArray[np.float64]
 Values = Sequence[float] | npt.NDArray[np.floating]
-Verdict = Literal["supported", "not supported", "undecided"]
+Verdict = Literal["supported", "not supported", "undecided", "too few pairs"]
 
 CONFIDENCE = 0.95
 RESAMPLES = 9_999
 EXACT_PAIRS = 20
 """Up to this many pairs the sign-flip test goes through every assignment of signs (2^19 sums, 4 MB)."""
+LEAST_PAIRS = 6
+"""Pairs below which no verdict is passed: an exact test of five cannot reach .05, the least p-value being 2/32."""
+MARGIN = 0.02
+"""Half-width of the zone of no practical difference between probabilities."""
+COVERAGE = {6: 0.86, 8: 0.87, 10: 0.90, 12: 0.91, 20: 0.93}
+"""How often a 95 % BCa interval of the mean of so many normal values covers the truth (tests/test_statistics.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +58,14 @@ class PairedDifference:
 
 
 class HasInterval(Protocol):
-    """What a verdict is passed on: bounds of an interval."""
+    """What a verdict is passed on: bounds of an interval, and from how many pairs it comes."""
 
     @property
     def low(self) -> float: ...
     @property
     def high(self) -> float: ...
+    @property
+    def n(self) -> int: ...
 
 
 # One run
@@ -107,7 +115,7 @@ def mean_interval(values: Values, *, seed: int = 0, resamples: int = RESAMPLES) 
     """Mean of one arm over seeds with its 95 % BCa bootstrap interval (Efron 1987).
 
     Values that are all equal give an interval of no width; a single value one of NaN. With few values a bootstrap
-    interval covers less than it says (normal values: .84 with five, .88 with ten, .93 with twenty).
+    interval covers less than it says (``COVERAGE``).
 
     Args:
         values: one a seed, shape (n,), n >= 1.
@@ -217,31 +225,42 @@ def holm(p_values: Values) -> Floats:
     return adjusted
 
 
-def verdict(interval: HasInterval, claim_sign: int, margin: float = 0.02) -> Verdict:
+def verdict(interval: HasInterval, claim_sign: int, margin: float | None = MARGIN) -> Verdict:
     """The decision rule, fixed before the runs.
 
-    *supported*: the interval excludes 0 on the claimed side; *not supported*: it excludes 0 on the other side, or lies
-    within ± ``margin``; *undecided*: otherwise, and always where there is no interval. A claim is supported by an
-    interval that excludes 0 however small the effect.
+    Of a claim that there is a difference, *supported*: the interval excludes 0 on the claimed side; *not supported*:
+    it excludes 0 on the other side, or lies within ± ``margin``. Of a claim that there is none to speak of,
+    *supported*: the interval lies within ± ``margin``; *not supported*: it lies outside. *Undecided* otherwise, and
+    *too few pairs* below ``LEAST_PAIRS``, where such an interval would often exclude a truth of 0. A claim of a
+    difference is supported by an interval that excludes 0 however small the effect.
 
     Args:
-        interval: bounds in the units of the estimand.
-        claim_sign: 1 for the claim that it is positive, −1 for negative.
-        margin: half-width of the zone of no practical difference.
+        interval: bounds in the units of the estimand, and the number of pairs.
+        claim_sign: 1 for the claim that it is positive, −1 for negative, 0 for none to speak of.
+        margin: half-width of the zone of no practical difference; None: no such zone was fixed for this figure.
 
     Raises:
-        ConfigError: for a sign other than 1 and −1, or a negative margin.
+        ConfigError: for another sign, a negative margin, or a claim of no difference without a margin.
     """
-    if claim_sign not in (1, -1):
-        raise ConfigError("claim_sign", claim_sign, "1 or -1")
-    if margin < 0:
+    if claim_sign not in (1, 0, -1) or (claim_sign == 0 and margin is None):
+        raise ConfigError("claim_sign", claim_sign, "1 or -1, or 0 with a margin")
+    if margin is not None and margin < 0:
         raise ConfigError("margin", margin, "a number >= 0")
-    low, high = sorted((claim_sign * interval.low, claim_sign * interval.high))
+    if interval.n < LEAST_PAIRS:
+        return "too few pairs"
+    low, high = sorted((interval.low * (claim_sign or 1), interval.high * (claim_sign or 1)))
+    within = margin is not None and -margin <= low and high <= margin
+    if claim_sign == 0 and margin is not None:
+        outside = low > margin or high < -margin
+        return "supported" if within else "not supported" if outside else "undecided"
     if low > 0:
         return "supported"
-    if high < 0 or (low >= -margin and high <= margin):
-        return "not supported"
-    return "undecided"
+    return "not supported" if high < 0 or within else "undecided"
+
+
+def excludes_zero(interval: HasInterval) -> bool:
+    """Whether an interval of enough pairs for a verdict excludes 0."""
+    return interval.n >= LEAST_PAIRS and (interval.low > 0 or interval.high < 0)
 
 
 # Parts

@@ -207,13 +207,20 @@ def read_store(store: Path) -> list[Run]:
     return [unpack(path.read_bytes(), str(path)) for path in paths]
 
 
-def read_runs(folder: Path) -> list[Run]:
-    """The finished runs of a store, or of a folder of runs' folders.
+def read_runs(*folders: Path) -> list[Run]:
+    """The finished runs of stores, or of folders of runs' folders; one that several stores hold is read once.
 
-    Raises ConfigError where there is none, and for two runs that differ in nothing that their results depend on.
+    Raises ConfigError where there is none, and for two runs of a folder that differ in nothing that their results
+    depend on.
     """
-    if any(folder.glob("*.json.gz")):
-        return read_store(folder)
+    found: dict[str, Run] = {}
+    for folder in folders:
+        runs_there = read_store(folder) if any(folder.glob("*.json.gz")) else _read_folders(folder)
+        found |= {run.identity: run for run in runs_there if run.identity not in found}
+    return list(found.values())
+
+
+def _read_folders(folder: Path) -> list[Run]:
     found = [read_folder(path.parent) for path in sorted(folder.glob("*/summary.json"))]
     if not found:
         raise ConfigError("folder", str(folder), "a folder that holds finished runs")

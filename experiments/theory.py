@@ -22,8 +22,8 @@ min(0.98, rate/share), where share is that of confused among well-formed first c
 keeps the rate over well-formed first calls. ``frozen``: share is that of the initial policy, so that faults become
 rarer as reasoning improves; ``running``: that of the current policy, so that the rate stays.
 
-What is measured: accuracy and the probability that the first turn is good code, both exact functions of the policy
-(no sampling), before the first step and after each.
+What is measured: accuracy, the probability that the first turn is good code, and that of a right answer after a
+faulted first call, all exact functions of the policy (no sampling), before the first step and after each.
 
 Details that are a choice: the standard deviation divides by n (dividing by n − 1 makes the steps of all rules that
 train on eight of a group 6 % smaller, those of `grpo_2g` 3 %); the penalty is errors/calls, 0.5 without a call, and a
@@ -37,7 +37,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -77,18 +77,21 @@ class Curves:
     Attributes:
         accuracy_ST: probability of a right answer under the faults of the moment.
         good_first_ST: probability that the first turn is good code.
+        recovery_ST: probability of a right answer where the first call met a fault.
     """
 
     accuracy_ST: Floats
     good_first_ST: Floats
+    recovery_ST: Floats
 
-    def areas(self) -> tuple[Floats, Floats]:
-        """Area under each seed's accuracy and good-first curve by updates, divided by their number: (S,), (S,)."""
+    def areas(self) -> tuple[Floats, Floats, Floats]:
+        """Area under each seed's curve of each figure by updates, divided by their number: (S,) each."""
         updates = np.arange(self.accuracy_ST.shape[1], dtype=np.float64)
-        accuracy, good_first = (
-            np.array([auc(updates, curve) for curve in curves]) for curves in (self.accuracy_ST, self.good_first_ST)
+        accuracy, good_first, recovery = (
+            np.array([auc(updates, curve) for curve in curves])
+            for curves in (self.accuracy_ST, self.good_first_ST, self.recovery_ST)
         )
-        return accuracy, good_first
+        return accuracy, good_first, recovery
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,13 +154,18 @@ def turn_outcomes(policy_SA: Floats, good_faults_S: Floats, confused_faults_S: F
     )
 
 
-def exact_accuracy(first_SO: Floats, later_SO: Floats, answers: int, max_calls: int) -> Floats:
-    """Probability of a right answer, (S,), from the outcomes of a first and a later turn: backwards from the guess."""
-    value_S = np.full(len(first_SO), 1 / answers)
+def exact_values(first_SO: Floats, later_SO: Floats, answers: int, max_calls: int) -> tuple[Floats, Floats]:
+    """Probability of a right answer, (S,), and of one after an error in the first turn, (S,).
+
+    From the outcomes of a first and a later turn, backwards from the guess. What kind of error it was makes no
+    difference to what comes after.
+    """
+    value_S = after_error_S = np.full(len(first_SO), 1 / answers)
     for outcomes_SO in [later_SO] * (max_calls - 1) + [first_SO]:
         lucky_S = (outcomes_SO[:, CONFUSED_RESULT] + outcomes_SO[:, GUESSED]) / answers
+        after_error_S = value_S
         value_S = outcomes_SO[:, GOOD_RESULT] + lucky_S + outcomes_SO[:, GOOD_FAULTED:].sum(axis=-1) * value_S
-    return value_S
+    return value_S, after_error_S
 
 
 def play(first_SO: Floats, later_SO: Floats, answers: int, max_calls: int, uniform_SPNK: Floats) -> Episodes:
@@ -310,12 +318,12 @@ def simulate(
     prompts = 2 * PROMPTS if rule == "grpo_2p" else PROMPTS
     size = GROUP_SIZE if rule in ("grpo", "grpo_2p") else 2 * GROUP_SIZE
     initial_share_S = confused_share(softmax(before_logits))
-    accuracy_ST, good_first_ST = np.empty((seeds, steps + 1)), np.empty((seeds, steps + 1))
+    accuracy_ST, good_first_ST, recovery_ST = (np.empty((seeds, steps + 1)) for _ in range(3))
     for step in range(steps + 1):
         before_SA, after_SA = softmax(before_logits), softmax(after_logits)
         faults = fault_rates(initial_share_S if mode == "frozen" else confused_share(before_SA), correlation)
         outcomes = turn_outcomes(before_SA, *faults), turn_outcomes(after_SA, *faults)
-        accuracy_ST[:, step] = exact_accuracy(*outcomes, answers, max_calls)
+        accuracy_ST[:, step], recovery_ST[:, step] = exact_values(*outcomes, answers, max_calls)
         good_first_ST[:, step] = before_SA[:, GOOD]
         if step == steps:
             break
@@ -332,7 +340,7 @@ def simulate(
             before_logits + scale_S1 * before_gradient,
             after_logits + scale_S1 * after_gradient,
         )
-    return Curves(accuracy_ST, good_first_ST)
+    return Curves(accuracy_ST, good_first_ST, recovery_ST)
 
 
 def _check(
@@ -368,30 +376,37 @@ def _check(
 # The table
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """Difference of two rules in one setting: means over seeds, with standard errors of the paired differences."""
+class Gain(NamedTuple):
+    """A mean difference over seeds and its standard error."""
 
-    accuracy: float
-    accuracy_error: float
-    good_first: float
-    good_first_error: float
+    mean: float
+    error: float
 
     def __str__(self) -> str:
-        return (
-            f"{self.accuracy:+.3f} ± {self.accuracy_error:.3f} ({self.good_first:+.3f} ± {self.good_first_error:.3f})"
-        )
+        return f"{self.mean:+.3f} ± {self.error:.3f}"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Differences of two rules in one setting, each of the area under a curve, paired by seed."""
+
+    accuracy: Gain
+    good_first: Gain
+    recovery: Gain
+
+    def __str__(self) -> str:
+        return f"{self.accuracy} ({self.good_first})"
 
 
 def difference(ours: Curves, theirs: Curves) -> Cell:
-    """Δ AUC of accuracy and of the probability of good code first, paired by seed. Raises ConfigError for one seed."""
+    """Δ AUC of each figure, paired by seed. Raises ConfigError for one seed."""
     if len(ours.accuracy_ST) < 2:
         raise ConfigError("seeds", len(ours.accuracy_ST), "an integer >= 2, for a standard error")
-    figures = []
+    gains = []
     for our_area_S, their_area_S in zip(ours.areas(), theirs.areas(), strict=True):
         delta_S = our_area_S - their_area_S
-        figures += [float(delta_S.mean()), float(delta_S.std(ddof=1) / np.sqrt(len(delta_S)))]
-    return Cell(*figures)
+        gains.append(Gain(float(delta_S.mean()), float(delta_S.std(ddof=1) / np.sqrt(len(delta_S)))))
+    return Cell(*gains)
 
 
 SETTINGS: tuple[tuple[float, Mode], ...] = (

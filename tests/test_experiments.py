@@ -26,7 +26,8 @@ from agents.trainer import train
 from experiments import executors, store
 from experiments import sweep as sweep_module
 from experiments.__main__ import run
-from experiments.compare import CompareConfig, compare, varying
+from experiments.compare import CompareConfig, compare
+from experiments.estimands import settings_of
 from experiments.evaluate import EvaluateConfig, evaluate
 from experiments.presets import PRESETS, expand
 from experiments.store import Run, identity, read_runs
@@ -105,7 +106,7 @@ def test_a_sweep_runs_what_is_missing_and_compare_reads_it(
     assert len(kept) == 4
     assert max(map(len, kept.values())) < 50_000
     assert len(runs) == 4
-    assert varying(runs) == ["algo.selector"]
+    assert set(settings_of(runs)) == {()}
     first = {path: path.read_bytes() for path in folder.glob("*/metrics.jsonl")}
 
     # Finished runs are skipped; one that was interrupted is resumed to the same end, one that never began is begun.
@@ -135,6 +136,8 @@ def test_a_sweep_runs_what_is_missing_and_compare_reads_it(
     assert "roc − stratified" in text
     assert "AUC good first call" in text
     assert "nan" not in text
+    with pytest.raises(ConfigError, match=r"baseline: got 'grpo'; allowed: .*roc, stratified"):
+        compare(CompareConfig(folder, baseline="grpo"), console)
 
     console, out = say()
     with pytest.raises(ConfigError, match="another configuration"):
@@ -344,7 +347,7 @@ def test_a_sweep_of_stacks_runs_each_in_one_process_and_all_of_it_or_none(
     assert {run.config.run.stack for run in read_runs(folder / "store")} == {marks[0], None}
     assert len(list(folder.glob("stack_*.json"))) == 1
     table = results(folder)
-    assert varying(read_runs(folder)) == ["algo.selector"]
+    assert set(settings_of(read_runs(folder))) == {()}
     # With one of a stack missing both are run again, the other one to the same results.
     (lost,) = (run for run in read_runs(folder / "store") if run.config.algo.selector == "roc")
     store.path_of(folder / "store", lost.config).unlink()

@@ -28,7 +28,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def write(folder: Path, out: Path) -> str:
-    return report(ReportConfig(folder, out), Console(file=io.StringIO())).read_text(encoding="utf-8")
+    return report(ReportConfig((folder,), out), Console(file=io.StringIO())).read_text(encoding="utf-8")
 
 
 def test_a_page_stands_alone_and_its_figures_come_from_the_runs(kept: Path, tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from experiments.statistics import (
+    COVERAGE,
     auc,
+    excludes_zero,
     holm,
     iqm,
     mean_interval,
@@ -98,6 +100,14 @@ def test_mean_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     intervals = [mean_interval(rng.normal(3, 2, size=20), seed=i, resamples=499) for i in range(300)]
     coverage = np.mean([i.low <= 3 <= i.high for i in intervals])
     assert 0.89 <= coverage <= 0.98
+
+
+@pytest.mark.parametrize("n", [6, 10])
+def test_intervals_of_few_values_cover_as_seldom_as_is_said(n: int) -> None:
+    rng = np.random.default_rng(12)
+    intervals = [mean_interval(rng.normal(size=n), seed=i, resamples=299) for i in range(400)]
+    # Standard error of a rate of .87 over 400 trials: .017.
+    assert np.mean([i.low <= 0 <= i.high for i in intervals]) == pytest.approx(COVERAGE[n], abs=0.045)
 
 
 def test_intervals_of_values_without_spread_are_points_and_silent() -> None:
@@ -248,25 +258,41 @@ def test_holm_refuses_what_is_not_a_probability(p_values: list[float]) -> None:
         (0.0, 0.05, 1, "undecided"),
         (-0.01, 0.05, 1, "undecided"),
         (-0.03, 0.01, 1, "undecided"),
-        (float("nan"), float("nan"), 1, "undecided"),
+        (-0.02, 0.02, 0, "supported"),
+        (0.001, 0.019, 0, "supported"),
+        (0.021, 0.05, 0, "not supported"),
+        (-0.05, -0.03, 0, "not supported"),
+        (0.01, 0.05, 0, "undecided"),
+        (-0.05, 0.0, 0, "undecided"),
     ],
 )
 def test_verdict_follows_the_decision_rule(low: float, high: float, sign: int, expected: str) -> None:
-    assert verdict(SimpleNamespace(low=low, high=high), sign) == expected
+    assert verdict(SimpleNamespace(low=low, high=high, n=20), sign) == expected
 
 
-def test_verdict_takes_the_results_of_this_module() -> None:
-    assert verdict(paired_difference([0.3, 0.4, 0.5], [0.1, 0.1, 0.1]), 1) == "supported"
-    assert verdict(mean_interval([0.05]), 1) == "undecided"
-    assert verdict(mean_interval([-0.05, -0.03, 0.05, 0.04]), 1, margin=0.1) == "not supported"
+def test_few_pairs_get_no_verdict_however_far_from_nought() -> None:
+    differences = np.array([0.20, 0.21, 0.22, 0.23, 0.24, 0.25])
+    assert verdict(paired_difference(differences, np.zeros(6)), 1) == "supported"
+    assert excludes_zero(paired_difference(differences, np.zeros(6)))
+    assert verdict(paired_difference(differences[:5], np.zeros(5)), 1) == "too few pairs"
+    assert not excludes_zero(paired_difference(differences[:5], np.zeros(5)))
+    assert verdict(mean_interval([0.05]), 1) == "too few pairs"
+    # What the limit is for: with five pairs no test at .05 can reject.
+    assert sign_flip_test(differences[:5]) > 0.05 > sign_flip_test(differences)
+
+
+def test_a_figure_without_a_zone_of_no_difference_is_only_judged_by_its_sign() -> None:
+    close = SimpleNamespace(low=-0.001, high=0.001, n=20)
+    assert verdict(close, 1) == "not supported"
+    assert verdict(close, 1, margin=None) == "undecided"
 
 
 @pytest.mark.parametrize(
-    ("sign", "margin", "field"), [(0, 0.02, "claim_sign"), (2, 0.02, "claim_sign"), (1, -1, "margin")]
+    ("sign", "margin", "field"), [(0, None, "claim_sign"), (2, 0.02, "claim_sign"), (1, -1, "margin")]
 )
-def test_verdict_refuses_a_claim_without_direction(sign: int, margin: float, field: str) -> None:
+def test_verdict_refuses_a_claim_that_cannot_be_judged(sign: int, margin: float | None, field: str) -> None:
     with pytest.raises(ConfigError, match=field):
-        verdict(SimpleNamespace(low=0.0, high=1.0), sign, margin)
+        verdict(SimpleNamespace(low=0.0, high=1.0, n=20), sign, margin)
 
 
 # Bad input

@@ -52,6 +52,7 @@ class Task(ABC):
         difficulties: the levels that ``sample`` accepts.
         mixture: share of each demonstration style in the default cold start; sums to 1.
         cold_start: ``steps`` and ``batch`` of the default cold start, where the task needs others than most do.
+        trained: the levels that a policy is trained on by default; () for the first two.
         max_error_chars: error texts shown to the policy are cut to this length, None for no cut.
         extractive: whether the answer stands in the prompt by design, to be found there.
 
@@ -64,6 +65,7 @@ class Task(ABC):
     difficulties: ClassVar[tuple[int, ...]] = (1,)
     mixture: ClassVar[Mapping[str, float]] = {"clean": 1.0}
     cold_start: ClassVar[Mapping[str, int]] = {}
+    trained: ClassVar[tuple[int, ...]] = ()
     max_error_chars: ClassVar[int | None] = None
     extractive: ClassVar[bool] = False
     luck: float | None = None
