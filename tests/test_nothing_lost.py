@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +221,49 @@ def test_metrics_with_a_hole_or_of_other_columns_are_refused_by_line(
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in spoilt))
     with pytest.raises(ConfigError, match=r"metrics\.jsonl, line"):
         runs.read_metrics(tmp_path)
+
+
+def test_metrics_and_checkpoints_of_another_version_are_refused_with_what_wrote_them(
+    interrupted: Path, cache: Path
+) -> None:
+    folder = Path(shutil.copytree(interrupted, cache / "run"))
+    for path in (folder / "checkpoints").iterdir():
+        saved = checkpoints.load(path)
+        saved.state["patience"] = 3
+        checkpoints.save(path, saved)
+    with pytest.raises(ConfigError, match=r"patience.*written by 0\.1\.0, revision"):
+        trainer.resume(folder, Silent())
+    (folder / "metrics.jsonl").write_text('{"step": 0}\n')
+    with pytest.raises(ConfigError, match=r"metrics\.jsonl, line 1.*written by 0\.1\.0, revision"):
+        runs.read_metrics(folder)
+
+
+def test_a_runs_revision_says_whether_tracked_files_were_changed(tmp_path: Path) -> None:
+    def git(*words: str) -> None:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+        subprocess.run(["git", *identity, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    git("init")
+    (tmp_path / "code.py").write_text("1\n")
+    git("add", ".")
+    git("commit", "-m", "one")
+    (tmp_path / "notes").write_text("of mine\n")
+    state = runs.git_state(tmp_path)
+    assert state["changed"] is False
+    (tmp_path / "code.py").write_text("2\n")
+    assert runs.git_state(tmp_path) == {**state, "changed": True}
+    for git_record, told in ((state, state["revision"]), ({**state, "changed": True}, f"{state['revision']}+changed")):
+        (tmp_path / "config.json").write_text(json.dumps({"git": git_record}))
+        assert runs.revision(tmp_path) == told
+
+
+def test_a_checkout_that_is_not_installed_makes_runs_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(runs, "version", version)
+    runs.create(tmp_path / "run", tiny_config(tmp_path))
+    assert runs.writer(tmp_path / "run").startswith("written by a checkout that is not installed, revision ")
 
 
 def test_a_run_with_a_setting_of_another_version_is_refused_with_what_wrote_it(finished: Path, cache: Path) -> None:
