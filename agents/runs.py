@@ -116,10 +116,11 @@ def revision(folder: Path) -> str:
     "" where it is not known. Raises ConfigError where the folder's ``config.json`` does not tell.
     """
     try:
-        git = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))["git"]
-        return f"{git['revision']}{'+changed' if git['changed'] else ''}" if git["revision"] else ""
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        git = json.loads((folder / _CONFIG).read_text(encoding="utf-8")).get("git") or {}
+        head, changed = git.get("revision") or "", git.get("changed")
+    except (OSError, ValueError, AttributeError) as error:
         raise ConfigError("run", str(folder), f"the folder of a run ({type(error).__name__}: {error})") from error
+    return f"{head}+changed" if head and changed else str(head)
 
 
 def has_config(folder: Path) -> bool:

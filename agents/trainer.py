@@ -453,7 +453,11 @@ class Trainer:
             raise ConfigError("checkpoint", str(folder), f"one of this run's configuration ({reason})") from error
         for log in (self.metrics, self.trajectories):
             log.write(log.until(self.state.step, self.state.logs.get(log.file.name)))
-        checkpoints.remove_after(self.folder / "checkpoints", self.state.step)
+        kept = self.folder / "checkpoints"
+        checkpoints.remove_after(kept, self.state.step)
+        if folder.name == _BEST:
+            # In place of the damaged one of its step, or of none: the latest is always one to go on from.
+            checkpoints.save(kept / checkpoints.step_name(self.state.step), saved)
         self.display.note(f"resumed after step {self.state.step}")
 
     def _finish(self) -> dict[str, Any]:

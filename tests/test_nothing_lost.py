@@ -35,6 +35,7 @@ from agents.trainer import Trainer
 from tests.tiny import Silent, rows, tiny_config
 from tool_gym.errors import ConfigError, DivergenceError
 from tool_gym.interpreter import InterpreterPool, Limits
+from tool_gym.noise import NoNoise
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -165,8 +166,13 @@ def test_the_best_checkpoint_is_gone_on_from_where_it_alone_is_left(
     folder = Path(shutil.copytree(interrupted, cache / "run"))
     for path in checkpoints.by_step(folder / "checkpoints"):
         damage(path / "policy.safetensors", "cut")
+    best = checkpoints.load(folder / "checkpoints" / "best").state["step"]
     trainer.resume(folder, Silent())
     assert same(folder, finished)
+    later = [path for path in checkpoints.by_step(folder / "checkpoints") if checkpoints.step_of(path) >= best]
+    assert later
+    for path in later:
+        checkpoints.load(path)
 
 
 def test_a_best_checkpoint_that_was_about_to_be_replaced_comes_back(
@@ -194,6 +200,23 @@ def test_the_best_policys_checkpoint_is_never_newer_than_the_latest_to_go_on_fro
     monkeypatch.setattr(checkpoints, "save", save)
     trainer.train(tiny_config(cache, **{"run.checkpoint_every": 100}), Silent())
     assert steps["best"] <= 4 == max(steps.values())
+
+
+def test_the_rows_that_lead_to_a_checkpoint_are_on_the_disk_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    original = checkpoints.save
+    monkeypatch.setattr(runs, "sync", lambda place: done.append(place.name))
+    monkeypatch.setattr(checkpoints, "save", lambda folder, saved: (done.append(folder.name), original(folder, saved)))
+    opened = Trainer(tiny_config(tmp_path), tmp_path / "run", Silent())
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    opened.noise = NoNoise()
+    for log in (opened.metrics, opened.trajectories):
+        log.write(b"")
+    opened._save()
+    opened.setup.close()
+    assert done == ["metrics.jsonl", "trajectories.jsonl", "step_000000"]
 
 
 def test_results_whose_metrics_were_altered_are_refused(finished: Path, cache: Path) -> None:
