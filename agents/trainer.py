@@ -300,15 +300,14 @@ class Trainer:
     def _kept_if_it_diverges(self, step: int) -> Iterator[None]:
         """Where the block's numbers go wrong its batch is kept for inspection, and the step is named.
 
-        No checkpoint has been written since the batch was made. A run that has none at all leaves no folder, so that
-        its batch is kept beside the cold start.
+        A run that has no checkpoint yet leaves no folder, so that its batch is kept beside the cold start.
         """
         try:
             yield
         except DivergenceError as error:
             name, told = f"diverged_{checkpoints.step_name(step)}.safetensors", f"step {step}: {error}"
             if checkpoints.by_step(self.folder / "checkpoints"):
-                file, told = self.folder / name, f"{told}; the latest checkpoint is from before"
+                file, told = self.folder / name, f"{told}; the latest checkpoint is kept"
             else:
                 file = cache_of(self.config) / f"{self.folder.name}_{name}"
             raise checkpoints.keep_batch(file, error, told) from error
