@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,10 @@ REFERENCE = "reference.safetensors"
 METRICS_FILE, TRAJECTORIES_FILE = "metrics.jsonl", "trajectories.jsonl"
 _CONFIG, _SUMMARY = "config.json", "summary.json"
 _METRICS_SUM = "metrics_sha256"
+
+
+class DamagedError(ConfigError):
+    """A file that is not as it was written, cut or altered: what it held can only be made again."""
 
 
 # ---------------------------------------------------------------- configuration
@@ -63,8 +67,8 @@ def create(folder: Path, config: Config) -> None:
 def read_config(folder: Path) -> Config:
     """The configuration of a run.
 
-    Raises ConfigError where the folder holds none, one of another format, or one that was changed: what is gone on
-    with under other settings is another run.
+    Raises ConfigError where the folder holds none, or one of another format or version, DamagedError where it was cut
+    or changed: what is gone on with under other settings is another run.
     """
     return config_of(folder / _CONFIG, "run", str(folder), "the folder of a run", changed=False)
 
@@ -72,47 +76,86 @@ def read_config(folder: Path) -> Config:
 def config_of(file: Path, field: str, shown: str, wanted: str, *, changed: bool = True) -> Config:
     """The configuration in a ``config.json``.
 
-    Raises ConfigError, with the setting that named it (``field``), its value (``shown``) and what was ``wanted``; with
-    ``changed=False`` also where it is not as it was written.
+    Raises ConfigError, with the setting that named it (``field``), its value (``shown``) and what was ``wanted``; where
+    it is not as it was written, which is looked at with ``changed=False``, or not whole, it is a DamagedError.
     """
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
         written, values = record.get("format", 0), record["config"]
-        by = record.get("versions", {}).get("tool-gym", "an older version")
-        writer = f"written by {by}, revision {(record.get('git') or {}).get('revision')}"
-        checksum = record.get("sha256")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        writer, checksum = _writer(record), record.get("sha256")
+    except OSError as error:
         raise ConfigError(field, shown, f"{wanted} ({type(error).__name__}: {error})") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedError(field, shown, f"{wanted} ({type(error).__name__}: {error})") from error
     if written != FORMAT:
         raise ConfigError(field, shown, f"runs of format {FORMAT}: this is {written}, {writer}")
     if not changed and checksum not in (None, _digest(values)):
-        raise ConfigError(field, shown, f"{wanted}: {file.name} was changed after it was written")
+        raise DamagedError(field, shown, f"{wanted}: {file.name} was changed after it was written")
     try:
         return Config.from_dict(values)
     except ConfigError as error:
         raise ConfigError(field, shown, f"{wanted} ({file.name}, {writer}: {error})") from error
 
 
+def _writer(record: Mapping[str, Any]) -> str:
+    by = record.get("versions", {}).get("tool-gym", "an older version")
+    return f"written by {by}, revision {(record.get('git') or {}).get('revision')}"
+
+
+def writer(folder: Path) -> str:
+    """What wrote a run's folder, as far as its ``config.json`` tells."""
+    try:
+        return _writer(json.loads((folder / _CONFIG).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, AttributeError):
+        return "written by an unknown version"
+
+
+def revision(folder: Path) -> str:
+    """The code's revision that wrote a run's folder: a hash, with ``+changed`` where files differed from it.
+
+    "" where it is not known. Raises ConfigError where the folder's ``config.json`` does not tell.
+    """
+    try:
+        git = json.loads((folder / _CONFIG).read_text(encoding="utf-8")).get("git") or {}
+        head, changed = git.get("revision") or "", git.get("changed")
+    except (OSError, ValueError, AttributeError) as error:
+        raise ConfigError("run", str(folder), f"the folder of a run ({type(error).__name__}: {error})") from error
+    return f"{head}+changed" if head and changed else str(head)
+
+
 def has_config(folder: Path) -> bool:
     return (folder / _CONFIG).exists()
 
 
-def _versions() -> dict[str, Any]:
+def git_state(place: Path) -> dict[str, Any]:
+    """Revision of the checkout that a folder is in, None where it is in none, and whether tracked files differ."""
+
     def git(*arguments: str) -> str:
-        place = Path(__file__).parent
         answer = subprocess.run(["git", *arguments], cwd=place, capture_output=True, text=True, check=False)
         return answer.stdout.strip()
 
     try:
-        revision, changed = git("rev-parse", "HEAD"), bool(git("status", "--porcelain"))
+        # Files that are not tracked are runs and notes: no run depends on them.
+        head, changed = git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no"))
     except FileNotFoundError:
-        revision, changed = "", False
+        head, changed = "", False
+    return {"revision": head or None, "changed": changed}
+
+
+def _version() -> str:
+    try:
+        return version("tool-gym")
+    except PackageNotFoundError:
+        return "a checkout that is not installed"
+
+
+def _versions() -> dict[str, Any]:
     return {
         "format": FORMAT,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "git": {"revision": revision or None, "changed": changed},
+        "git": git_state(Path(__file__).parent),
         "versions": {
-            "tool-gym": version("tool-gym"),
+            "tool-gym": _version(),
             "python": platform.python_version(),
             "torch": torch.__version__,
             "numpy": np.__version__,
@@ -182,7 +225,7 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
         if row["step"] != number:
             raise ConfigError("run", place, f"the row of step {number}, not of {row['step']}")
         if missing := [name for name in METRICS if not isinstance(row.get(name, ""), int | float | None)]:
-            raise ConfigError("run", place, f"a number or null as {missing[0]}")
+            raise ConfigError("run", place, f"a number or null as {missing[0]}; this run was {writer(folder)}")
     return rows
 
 

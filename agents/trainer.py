@@ -300,15 +300,14 @@ class Trainer:
     def _kept_if_it_diverges(self, step: int) -> Iterator[None]:
         """Where the block's numbers go wrong its batch is kept for inspection, and the step is named.
 
-        No checkpoint has been written since the batch was made. A run that has none at all leaves no folder, so that
-        its batch is kept beside the cold start.
+        A run that has no checkpoint yet leaves no folder, so that its batch is kept beside the cold start.
         """
         try:
             yield
         except DivergenceError as error:
             name, told = f"diverged_{checkpoints.step_name(step)}.safetensors", f"step {step}: {error}"
             if checkpoints.by_step(self.folder / "checkpoints"):
-                file, told = self.folder / name, f"{told}; the latest checkpoint is from before"
+                file, told = self.folder / name, f"{told}; the latest checkpoint is kept"
             else:
                 file = cache_of(self.config) / f"{self.folder.name}_{name}"
             raise checkpoints.keep_batch(file, error, told) from error
@@ -433,7 +432,7 @@ class Trainer:
                 if is_best:
                     checkpoints.save(kept / _BEST, saved)
                 return folder, saved
-            except (ConfigError, TypeError) as error:
+            except ConfigError as error:
                 first_error = first_error or ConfigError("checkpoint", str(folder), f"an intact one ({error})")
                 self.display.note(f"{folder.name} cannot be gone on with, an earlier one is tried: {error}")
         assert first_error is not None, "there is always one to try"
@@ -447,13 +446,17 @@ class Trainer:
             self.policy.load_state_dict(saved.policy)
             checkpoints.restore_optimizer(self.optimizer, saved.optimizer)
             self.noise.load_state({key: value.numpy() for key, value in saved.noise.items()})
-            self.state = _State(**saved.state)
+            self.state = _state_of(self.folder, folder, saved)
         except (RuntimeError, KeyError, TypeError, ValueError) as error:
             reason = str(error).partition("\n")[0]
             raise ConfigError("checkpoint", str(folder), f"one of this run's configuration ({reason})") from error
         for log in (self.metrics, self.trajectories):
             log.write(log.until(self.state.step, self.state.logs.get(log.file.name)))
-        checkpoints.remove_after(self.folder / "checkpoints", self.state.step)
+        kept = self.folder / "checkpoints"
+        checkpoints.remove_after(kept, self.state.step)
+        if folder.name == _BEST:
+            # In place of the damaged one of its step, or of none: the latest is always one to go on from.
+            checkpoints.save(kept / checkpoints.step_name(self.state.step), saved)
         self.display.note(f"resumed after step {self.state.step}")
 
     def _finish(self) -> dict[str, Any]:
@@ -483,6 +486,15 @@ class Trainer:
         return summary
 
 
+def _state_of(run: Path, place: Path, saved: Checkpoint) -> _State:
+    """A checkpoint's counters. Raises ConfigError, with what wrote the run, where they are those of another version."""
+    try:
+        return _State(**saved.state)
+    except TypeError as error:
+        wanted = f"a checkpoint of this version ({error}); this run was {runs.writer(run)}"
+        raise ConfigError("checkpoint", str(place), wanted) from error
+
+
 def _leading_on(run: Path, place: Path, best: Checkpoint | None) -> tuple[Checkpoint, bool]:
     """A checkpoint that a run can go on from, and whether it is to be kept as that of the best policy, too.
 
@@ -491,11 +503,11 @@ def _leading_on(run: Path, place: Path, best: Checkpoint | None) -> tuple[Checkp
         place: the checkpoint's.
         best: what is kept of the best policy; None: it is damaged or gone.
 
-    Raises ConfigError where it is damaged, the run's other files do not lead to it, or the best policy cannot be had
-    from there; TypeError where its state is that of another version.
+    Raises ConfigError where it is damaged or of another version, the run's other files do not lead to it, or the best
+    policy cannot be had from there.
     """
     saved = checkpoints.load(place)
-    state = _State(**saved.state)
+    state = _state_of(run, place, saved)
     for name in (METRICS_FILE, TRAJECTORIES_FILE):
         runs.Log(run / name).until(state.step, state.logs.get(name))
     if best is not None and best.state["step"] >= state.best_step:
@@ -513,7 +525,7 @@ def usable_steps(run: Path) -> set[int]:
     with contextlib.suppress(ConfigError):
         best = checkpoints.load(kept / _BEST)
     for place in checkpoints.by_step(kept):
-        with contextlib.suppress(ConfigError, TypeError):
+        with contextlib.suppress(ConfigError):
             _leading_on(run, place, best)
             steps.add(checkpoints.step_of(place))
     return steps

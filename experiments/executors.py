@@ -34,6 +34,7 @@ _PR_SET_PDEATHSIG = 1
 _ROOT = Path(__file__).resolve().parent.parent
 _LOOK = 0.1  # seconds between looks at the processes
 _REACHED_SECONDS = 10.0
+_RETRIES = 5  # of a task whose node or process dies: nodes may be taken away, but a run that kills its own is named
 _LOG_KEPT = 20_000  # characters of a failed task's log that come back from a cluster
 
 
@@ -131,7 +132,7 @@ def run_local(jobs: Sequence[Job], on_outcome: OnOutcome, *, processes: int) -> 
                     running.remove(ended)
                     unit, process, log = ended
                     for job in unit:
-                        made.add(_cold_start(job.config))
+                        made.add(cold_start_key(job.config))
                         on_outcome(Outcome(job, _packed(job, log) if process.returncode == 0 else None, log))
         finally:
             for _, process, _ in running:
@@ -167,7 +168,7 @@ def _packed(job: Job, log: Path) -> bytes | None:
         return None
 
 
-def _cold_start(config: Config) -> str:
+def cold_start_key(config: Config) -> str:
     """Runs for which this agrees may share a cold start: the second would wait for the first to make it."""
     parts = config.to_dict()
     return repr((parts["env"], parts["policy"], parts["sft"], config.run.seed))
@@ -175,8 +176,8 @@ def _cold_start(config: Config) -> str:
 
 def _next(waiting: Sequence[Sequence[Job]], running: Sequence[Job], made: set[str]) -> int:
     """The first unit that need not wait for a cold start which another is making; else the first."""
-    busy = {_cold_start(job.config) for job in running} - made
-    free = (n for n, unit in enumerate(waiting) if not busy & {_cold_start(job.config) for job in unit})
+    busy = {cold_start_key(job.config) for job in running} - made
+    free = (n for n, unit in enumerate(waiting) if not busy & {cold_start_key(job.config) for job in unit})
     return next(free, 0)
 
 
@@ -186,8 +187,9 @@ def _next(waiting: Sequence[Sequence[Job]], running: Sequence[Job], made: set[st
 def run_ray(jobs: Sequence[Job], on_outcome: OnOutcome, *, address: str) -> None:
     """Run all as Ray Core tasks of one processor each, on an existing cluster.
 
-    A task whose node dies is run again on another. Nodes need this checkout's requirements; the checkout itself is
-    sent along. Raises ConfigError where Ray is not installed or there is no cluster at ``address``.
+    A task whose node or process dies is run again, up to five times, on another node if need be. Nodes need this
+    checkout's requirements; the checkout itself is sent along. Raises ConfigError where Ray is not installed or there
+    is no cluster at ``address``.
     """
     try:
         import ray
@@ -202,7 +204,7 @@ def run_ray(jobs: Sequence[Job], on_outcome: OnOutcome, *, address: str) -> None
         reason = str(error).strip().partition("\n")[0]
         raise ConfigError("address", address, f"the address of a running Ray cluster ({reason})") from error
     try:
-        remote = ray.remote(num_cpus=1, max_retries=-1)(_train_somewhere)
+        remote = ray.remote(num_cpus=1, max_retries=_RETRIES)(_train_somewhere)
         pending = {remote.remote(job.config.to_dict()): job for job in jobs}
         while pending:
             (ready,), _ = ray.wait(list(pending), num_returns=1)
@@ -230,13 +232,18 @@ def _check_reachable(address: str) -> None:
             raise ConfigError("address", address, f"the address of a running Ray cluster ({error})") from error
 
 
+def node_folder() -> Path:
+    """Where the tasks of a cluster train on a node: a folder for each user's runs, each named after its identity."""
+    return Path(tempfile.gettempdir()) / f"tool_gym-{os.getuid()}"
+
+
 def _train_somewhere(values: dict[str, Any]) -> tuple[bytes | None, str]:
     """In a task: train in a folder of the node's own; the packed run, or None and the end of the log.
 
     The folder is named after the run, so that a task which is run again on the same node goes on with it.
     """
     config = Config.from_dict(values)
-    place = Path(tempfile.gettempdir()) / f"tool_gym-{os.getuid()}"
+    place = node_folder()
     name = store.identity(config)
     job = Job(name, config.replace(**{"run.runs_dir": str(place), "run.name": name}))
     place.mkdir(parents=True, exist_ok=True)

@@ -43,7 +43,7 @@ _PAIR = ("stratified", "roc")
 _TUNING = range(1000, 1003)
 
 # The default mixture without its slips: the policy starts without errors of its own (SCIENCE: the smallest model's
-# last row), and with a tenth that says two answers, which is what the format penalty is for.
+# last row), and with one demonstration in twenty that says two answers, which is what the format penalty is for.
 _NO_SLIPS = {"clean": 0.08, "confused": 0.72, "guess": 0.20}
 _DOUBLE_ANSWERS = {
     "clean": 0.05,

@@ -95,7 +95,7 @@ class Run:
         config: its configuration.
         columns: each metric's values, step 0 first; NaN where it is undefined.
         summary: its evaluations on test problems, and counters; see docs/METRICS.md.
-        revision: of the code, "" where it is not known.
+        revision: of the code, with ``+changed`` where files differed from it; "" where it is not known.
     """
 
     config: Config
@@ -145,9 +145,9 @@ def _run(config: Config, rows: Sequence[Mapping[str, Any]], summary: Mapping[str
 def read_folder(folder: Path) -> Run:
     """A finished run from its own folder. Raises ConfigError, naming it, where a file is damaged or missing."""
     config, (rows, summary) = runs.read_config(folder), runs.read_results(folder)
+    revision = runs.revision(folder)
     try:
-        record = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        return _run(config, rows, summary, record["git"]["revision"] or "")
+        return _run(config, rows, summary, revision)
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError("run", str(folder), f"a finished run ({type(error).__name__}: {error})") from error
 
@@ -184,19 +184,28 @@ def put(store: Path, packed: bytes, config: Config) -> Path:
 
 
 def unpack(packed: bytes, name: str) -> Run:
-    """The run in a store's file. Raises ConfigError, naming the file, where it is none or of another format."""
+    """The run in a store's file.
+
+    Raises DamagedError, naming the file, where it is cut or altered, ConfigError where it is of another version.
+    """
     try:
         record = json.loads(gzip.decompress(packed))
-        if record["format"] != FORMAT:
-            raise ConfigError("store", name, f"a run of format {FORMAT}, not {record['format']}")
+        written = record["format"]
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
+        wanted = f"the file of a finished run ({type(error).__name__}: {error})"
+        raise runs.DamagedError("store", name, wanted) from error
+    writer = f"written by revision {record.get('revision') or 'unknown'}"
+    if written != FORMAT:
+        raise ConfigError("store", name, f"a run of format {FORMAT}, not {written}, {writer}")
+    try:
         metrics = record["metrics"]
         missing = [column for column in METRICS if column not in metrics]
         if missing:
             raise ValueError(f"without {missing[0]}")
         columns = {column: np.array(metrics[column], dtype=np.float64) for column in METRICS}
         return Run(Config.from_dict(record["config"]), columns, record["summary"], record["revision"])
-    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
-        raise ConfigError("store", name, f"the file of a finished run ({type(error).__name__}: {error})") from error
+    except (ConfigError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError("store", name, f"a run of this version ({error}); this one was {writer}") from error
 
 
 def read_store(store: Path) -> list[Run]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import os
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -12,21 +14,26 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import torch
 import tyro
 from rich.console import Console
 
 from agents import runs
 from agents.config import Config
+from agents.selection import SELECTORS
 from agents.setup import Setup
 from agents.stack import alike
 from experiments import store
-from experiments.executors import Job, Outcome, by_stack, run_local, run_ray
+from experiments.executors import Job, Outcome, by_stack, cold_start_key, run_local, run_ray
 from experiments.presets import PRESETS, expand
 from tool_gym.errors import ConfigError
 
 TABLE = "results.parquet"
-SECONDS_PER_UPDATE = 0.6
-"""Of one core at the default, evaluations included, where no finished run tells: docs/PERFORMANCE.md."""
+# Seconds of one core at the default's sizes, as docs/PERFORMANCE.md has them, for estimates: of a rollout that is
+# sampled, one that is trained on, a demonstration that is trained on; and of a cold start, whatever its length.
+_SAMPLED, _TRAINED, _SHOWN, _REFERENCE = 0.8e-3, 0.7e-3, 1.1e-3, 8.0
+_CONDITIONS = 4  # of an evaluation
+_MOST_PROCESSES, _MOST_STACKED = 1024, 4096
 
 
 @dataclass(frozen=True)
@@ -75,14 +82,14 @@ def sweep(config: SweepConfig, console: Console) -> int:
         _list(config, console)
         return 0
     planned = plan(config)
-    todo = [Job(name, run) for name, run in planned if not _kept(config, name, run)]
+    todo = [Job(name, run) for name, run in planned if not _kept(config, name, run, console)]
     if config.stack > 1:
         # What a run comes to depends on whom it is stacked with: all of a stack, or none.
         missing = {job.config.run.stack for job in todo} - {None}
         names = {job.name for job in todo}
         todo = [Job(name, run) for name, run in planned if name in names or run.run.stack in missing]
     processes = config.processes or os.cpu_count() or 1
-    left = sum(map(seconds, todo, [config.kept] * len(todo))) / processes
+    left = _left(planned, todo, config.kept) / processes
     there = f"{len(planned)} runs, {len(planned) - len(todo)} finished, in {config.kept}"
     told = f"{config.preset}: {there}; about {_time(left)} left on {processes} cores"
     console.print(told, markup=False, highlight=False)
@@ -91,9 +98,8 @@ def sweep(config: SweepConfig, console: Console) -> int:
             console.print(name, markup=False, highlight=False)
         return 0
     failed = _run(todo, config, processes, console)
-    found = [store.path_of(config.kept, run) for _, run in planned]
     table = config.kept / TABLE
-    if done := [store.unpack(path.read_bytes(), str(path)) for path in found if path.exists()]:
+    if done := [run for _, planned_run in planned if (run := _stored(config.kept, planned_run)) is not None]:
         store.write_table(done, table)
         console.print(f"table of {len(done)} runs: {table}", markup=False, highlight=False, soft_wrap=True)
     for job, log in failed:
@@ -103,14 +109,7 @@ def sweep(config: SweepConfig, console: Console) -> int:
 
 def plan(config: SweepConfig) -> list[tuple[str, Config]]:
     """All runs of a sweep's shard, checked. Raises ConfigError for an unknown preset, field or value."""
-    if config.preset not in PRESETS:
-        raise ConfigError("preset", config.preset, ", ".join(PRESETS))
-    if config.processes < 0:
-        raise ConfigError("processes", config.processes, "0 or more")
-    if config.executor not in ("local", "ray"):
-        raise ConfigError("executor", config.executor, "local, ray")
-    if config.stack < 1 or (config.stack > 1 and config.executor != "local"):
-        raise ConfigError("stack", config.stack, "1 or more; with --executor ray, 1")
+    _check(config)
     first, every = _shard(config.shard)
     settings = {name: _value(text) for name, text in config.set.items()}
     for name in ("run.seed", "run.name", "run.runs_dir", "run.stack"):
@@ -120,7 +119,7 @@ def plan(config: SweepConfig) -> list[tuple[str, Config]]:
     base = Config().replace(**{**preset.settings, **settings, "run.runs_dir": str(config.folder)})
     base = base.replace(**{"run.keep_checkpoints": 1})
     grid = {name: _values(text) for name, text in config.grid.items()}
-    planned = expand(preset, base, grid=grid, seeds=config.seeds)
+    planned = [(name, _on_device(run, config)) for name, run in expand(preset, base, grid=grid, seeds=config.seeds)]
     opened: dict[str, Setup] = {}
     for _, run in planned:
         # What Setup checks depends on these alone; a run must not find it out in the middle of the night.
@@ -132,6 +131,26 @@ def plan(config: SweepConfig) -> list[tuple[str, Config]]:
     # Stacks are whole, so that they are the same however many machines share the sweep.
     units = by_stack([Job(name, run) for name, run in _stacked(whole, config.stack)])
     return [(job.name, job.config) for unit in units[first::every] for job in unit]
+
+
+def _check(config: SweepConfig) -> None:
+    if config.preset not in PRESETS:
+        raise ConfigError("preset", config.preset, ", ".join(PRESETS))
+    if not 0 <= config.processes <= _MOST_PROCESSES:
+        raise ConfigError("processes", config.processes, f"0 to {_MOST_PROCESSES}")
+    if config.executor not in ("local", "ray"):
+        raise ConfigError("executor", config.executor, "local, ray")
+    if not 1 <= config.stack <= _MOST_STACKED or (config.stack > 1 and config.executor != "local"):
+        raise ConfigError("stack", config.stack, f"1 to {_MOST_STACKED}; with --executor ray, 1")
+
+
+def _on_device(run: Config, config: SweepConfig) -> Config:
+    """A run with its device named where that is CUDA: its figures are not those of a CPU, and identities are text.
+
+    On a machine without it ``auto`` stays, by which older stores know their runs; on a cluster each node decides.
+    """
+    found = run.run.device == "auto" and config.executor == "local" and torch.cuda.is_available()
+    return run.replace(**{"run.device": "cuda"}) if found else run
 
 
 def _asked(run: Config) -> str:
@@ -171,18 +190,36 @@ def _shard(text: str) -> tuple[int, int]:
     return int(number) - 1, int(count)
 
 
-def _kept(config: SweepConfig, name: str, run: Config) -> bool:
+def _stored(kept: Path, run: Config) -> store.Run | None:
+    """The run as a store has it, None where it does not. Raises as ``store.unpack`` does."""
+    path = store.path_of(kept, run)
+    return store.unpack(path.read_bytes(), str(path)) if path.exists() else None
+
+
+def _kept(config: SweepConfig, name: str, run: Config, console: Console) -> bool:
     """Whether the store has the run; one that finished without having been kept is put there now.
 
-    Raises ConfigError where the run's folder holds one of another configuration.
+    What is damaged, as a power loss leaves it, is named and counts as missing: the run is made again. Raises
+    ConfigError where the run's folder holds one of another configuration, or the store's file is of another version.
     """
     folder = config.folder / name
-    if store.path_of(config.kept, run).exists():
-        return True
+    try:
+        if _stored(config.kept, run) is not None:
+            return True
+    except runs.DamagedError as error:
+        console.print(f"damaged, so it counts as missing: {error}", markup=False, highlight=False, soft_wrap=True)
     if not runs.has_config(folder):
         return False
+    try:
+        there = runs.read_config(folder)
+    except runs.DamagedError as error:
+        told = f"damaged, so it is run again: {error}"
+        if not config.dry_run:
+            told += f"; what is left of it is in {_set_aside(folder)}"
+        console.print(told, markup=False, highlight=False, soft_wrap=True)
+        return False
     # The sweep's folder may be named in another way, or have moved.
-    if store.identity(runs.read_config(folder)) != store.identity(run):
+    if store.identity(there) != store.identity(run):
         raise ConfigError("out", str(folder), "a folder for these runs: one of another configuration is there")
     if not runs.finished(folder):
         return False
@@ -193,6 +230,15 @@ def _kept(config: SweepConfig, name: str, run: Config) -> bool:
         return False
     store.put(config.kept, store.pack(finished), run)
     return True
+
+
+def _set_aside(folder: Path) -> Path:
+    """Move a run's folder to where nothing takes it for a run of the sweep; where it is then."""
+    aside = folder.parent / "damaged" / folder.name
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.parent.mkdir(exist_ok=True)
+    folder.rename(aside)
+    return aside
 
 
 def _run(todo: Sequence[Job], config: SweepConfig, processes: int, console: Console) -> list[tuple[Job, Path]]:
@@ -219,36 +265,61 @@ def _run(todo: Sequence[Job], config: SweepConfig, processes: int, console: Cons
     return failed
 
 
-def seconds(job: Job, kept: Path) -> float:
-    """What a run should take of one core: as finished runs took, scaled by updates and rollouts, else a guess."""
-    rate = _measured(kept)
-    size = job.config.run.steps * job.config.algo.prompts * job.config.algo.group_size
-    default = Config()
-    whole = default.algo.prompts * default.algo.group_size
-    return rate * size / whole
+# ---------------------------------------------------------------- how long it should take
 
 
-_rates: dict[Path, float] = {}
+def _left(planned: Sequence[tuple[str, Config]], todo: Sequence[Job], kept: Path) -> float:
+    """Seconds of one core that the runs to be made should take, with the cold starts that no finished run has made."""
+    missing = {job.name for job in todo}
+    made = {cold_start_key(run) for name, run in planned if name not in missing}
+    new = {key: job.config for job in todo if (key := cold_start_key(job.config)) not in made}
+    return _slowness(kept) * (
+        sum(_training(job.config) + _tests(job.config) for job in todo) + sum(map(_cold_start, new.values()))
+    )
 
 
-def _measured(kept: Path) -> float:
-    """Seconds per default-sized update of up to eight runs of a store."""
-    if kept not in _rates:
+def _training(config: Config) -> float:
+    """Of the updates and evaluations of a run, in seconds of the machine of docs/PERFORMANCE.md."""
+    algo, run = config.algo, config.run
+    rule = SELECTORS[algo.selector]
+    prompts = rule.prompts(algo.prompts)
+    update = prompts * (rule.rollouts(algo.group_size) * _SAMPLED + rule.keep(algo.group_size) * _TRAINED)
+    evaluations = 1 + -(-run.steps // run.eval_every)
+    return run.steps * update + evaluations * run.eval_problems * _CONDITIONS * _SAMPLED
+
+
+def _tests(config: Config) -> float:
+    """Of the last and the best policy's evaluation on the test problems, likewise."""
+    return 2 * config.run.test_problems * _CONDITIONS * _SAMPLED
+
+
+def _cold_start(config: Config) -> float:
+    """Of a cold start, likewise."""
+    return _REFERENCE + config.sft.step_count * config.sft.batch_size * _SHOWN
+
+
+_slow: dict[Path, float] = {}
+
+
+def _slowness(kept: Path) -> float:
+    """How many times longer than that up to eight runs of a store took: machines and sizes differ. 1.0 without any."""
+    if kept not in _slow:
         found = []
         for path in sorted(kept.glob("*.json.gz"))[:8]:
-            run = store.unpack(path.read_bytes(), str(path))
-            rollouts = run.config.algo.prompts * run.config.algo.group_size
-            whole = Config().algo.prompts * Config().algo.group_size
-            found.append(float(np.nanmean(run.columns["step_time"])) * whole / rollouts)
-        _rates[kept] = float(np.median(found)) if found else SECONDS_PER_UPDATE
-    return _rates[kept]
+            with contextlib.suppress(ConfigError):  # damaged or of another version, as is said where it is needed
+                run = store.unpack(path.read_bytes(), str(path))
+                if run.config.run.steps:
+                    found.append(float(np.nansum(run.columns["step_time"])) / _training(run.config))
+        _slow[kept] = float(np.median(found)) if found else 1.0
+    return _slow[kept]
 
 
 def _list(config: SweepConfig, console: Console) -> None:
+    _check(config)
     processes = config.processes or os.cpu_count() or 1
     for name, preset in PRESETS.items():
         planned = expand(preset, Config().replace(**preset.settings))
-        total = sum(seconds(Job(n, run), config.kept) for n, run in planned) / processes
+        total = _left(planned, [Job(n, run) for n, run in planned], config.kept) / processes
         line = f"{name}: {preset.purpose} ({len(planned)} runs, about {_time(total)} on {processes} cores)"
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 

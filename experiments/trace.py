@@ -14,7 +14,6 @@ from rich.console import Console
 from agents.checkpoint import atomic_write
 from agents.config import Config
 from agents.runs import TRAJECTORIES_FILE, read_config, read_rows
-from agents.selection import SELECTORS
 from tool_gym.errors import ConfigError
 from tool_gym.protocol import printable
 
@@ -109,6 +108,28 @@ def _call(index: int, call: dict[str, Any]) -> str:
     return f"call {index}: {own}{origin.get(call['origin'], silent)}; reasoning quality {call['quality']:.2f}"
 
 
+_ALL, _RANDOM, _FIRST = "all of them", "drawn at random", "the first that came"
+_NOT_VOID = "without those that have a turn which neither calls nor answers"
+_ORDER = {
+    **dict.fromkeys(("grpo", "grpo_2g", "grpo_2p"), (_ALL, _ALL)),
+    **dict.fromkeys(("random", "max_variance"), (_RANDOM, _RANDOM)),
+    **dict.fromkeys(("stratified", "penalty"), (_RANDOM, _FIRST)),
+    **dict.fromkeys(("roc", "roc_error", "roc_format", "roc_policy"), ("the cleanest first", _FIRST)),
+    "roc_paper": ("drawn at random, the cleaner the more often", _FIRST),
+    "anti_roc": ("the least clean first", _FIRST),
+    "shortest": ("the shortest first", _FIRST),
+    "oracle": ("the best reasoned first", _FIRST),
+    "void_turn": (f"{_RANDOM}, {_NOT_VOID}", f"{_FIRST}, {_NOT_VOID}"),
+}
+"""In which order each rule keeps right rollouts, and wrong ones."""
+_RANKED = {
+    **dict.fromkeys(("roc", "roc_error", "roc_format", "roc_policy", "roc_paper"), ("penalty", 1)),
+    "anti_roc": ("penalty", -1),
+    "oracle": ("quality", -1),
+}
+"""What the order of right rollouts is by, smallest first, or with -1 greatest first."""
+
+
 def _why(number: int, rows: Sequence[dict[str, Any]], config: Config) -> str:
     """Why selection kept or dropped a rollout."""
     row = rows[number]
@@ -127,10 +148,12 @@ def _why(number: int, rows: Sequence[dict[str, Any]], config: Config) -> str:
         if row["selected"]
         else (f"{verb}: {rule} keeps {kept} of {len(alike)} {kind} rollouts")
     )
-    if positive and rule.startswith("roc") and SELECTORS[rule].candidates == 2:
-        rank = 1 + sum(r["penalty"] < row["penalty"] for r in alike)
-        return f"{quota}, the cleanest first; this is {_ordinal(rank)} by penalty"
-    return quota
+    told = f"{quota}, {_ORDER[rule][0 if positive else 1]}"
+    if positive and rule in _RANKED:
+        column, sign = _RANKED[rule]
+        rank = 1 + sum(sign * r[column] < sign * row[column] for r in alike)
+        return f"{told}; this is {_ordinal(rank)} by {column}"
+    return told
 
 
 def _ordinal(rank: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import io
 import json
 import shutil
@@ -10,18 +11,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from pyarrow import parquet
 from rich.console import Console
 
 from agents.config import Config
 from agents.metrics import TIMING
-from agents.runs import locked, read_config
+from agents.runs import create, locked, read_config, revision
 from agents.trainer import train
 from experiments import executors, store
 from experiments import sweep as sweep_module
@@ -32,6 +34,7 @@ from experiments.evaluate import EvaluateConfig, evaluate
 from experiments.presets import PRESETS, expand
 from experiments.store import Run, identity, read_runs
 from experiments.sweep import SweepConfig, plan, sweep
+from tests.synthetic_runs import arm, synthetic_run
 from tests.test_train_cli import ROOT, one_line
 from tests.tiny import Silent, rows, tiny_config
 from tool_gym.errors import ConfigError
@@ -176,6 +179,9 @@ def test_a_run_that_fails_is_named_with_its_log_and_stops_no_other(
         (("sweep", "--grid", "run.name", "a,b"), ("run.name", "--out")),
         (("sweep", "--seeds", "0", "0"), ("seeds", "each once")),
         (("sweep", "--grid", "noise.rate", ".1,.1"), ("noise.rate", "each once")),
+        (("sweep", "--processes", "1025"), ("processes", "1025", "0 to 1024")),
+        (("sweep", "--stack", "4097"), ("stack", "4097", "1 to 4096")),
+        (("sweep", "--list", "--stack", "0"), ("stack", "0", "1 to 4096")),
         (("compare", "nothing"), ("folder", "nothing")),
         (("evaluate", "nothing"), ("run", "nothing")),
     ],
@@ -290,6 +296,7 @@ def test_a_stored_run_says_what_its_folder_says_and_damage_is_named(
     made = store.read_folder(train(tiny_config(tiny_cold_starts(tmp_path)), Silent()))
     packed = store.pack(made)
     assert packed == store.pack(store.unpack(packed, "it"))
+    assert made.revision == revision(tmp_path / "run")
     path = store.put(tmp_path / "store", packed, made.config)
     (kept,) = read_runs(tmp_path / "store")
     assert (kept.config, kept.summary, kept.revision) == (made.config, made.summary, made.revision)
@@ -301,12 +308,102 @@ def test_a_stored_run_says_what_its_folder_says_and_damage_is_named(
             read_runs(tmp_path / "store")
 
 
+def test_a_damaged_file_of_a_store_is_named_and_its_run_is_missing_and_one_of_another_version_stops_the_sweep(
+    tmp_path: Path,
+) -> None:
+    grid = {"algo.selector": "roc,stratified", "noise.correlation": "0.0"}
+    config = SweepConfig(out=tmp_path, seeds=(0,), grid=grid, dry_run=True)
+    packed = {name: store.pack(synthetic_run(run)) for name, run in plan(config)}
+    (whole, cut), paths = packed, [store.put(config.kept, packed[name], run) for name, run in plan(config)]
+    paths[1].write_bytes(packed[cut][:-20])
+    console, out = say()
+    assert sweep(config, console) == 0
+    told, there, missing = out.getvalue().splitlines()
+    assert "damaged" in told
+    assert str(paths[1]) in told
+    assert "2 runs, 1 finished" in there
+    assert missing == cut != whole
+    record = json.loads(gzip.decompress(packed[cut]))
+    record["metrics"]["patience"] = record["metrics"].pop("entropy")
+    paths[1].write_bytes(gzip.compress(json.dumps(record).encode()))
+    with pytest.raises(ConfigError, match=r"without entropy.* written by revision 0123456789abcdef"):
+        sweep(config, console)
+
+
+def test_a_run_whose_configuration_is_damaged_is_named_set_aside_and_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = SweepConfig(out=tmp_path, seeds=(0,), grid={"algo.selector": "roc", "noise.correlation": "0.0"})
+    ((name, run),) = plan(config)
+    folder = config.folder / name
+    create(folder, run)
+    (folder / "config.json").write_text((folder / "config.json").read_text()[:200])
+    made: list[str] = []
+
+    def run_local(jobs: list[executors.Job], on_outcome: executors.OnOutcome, *, processes: int) -> None:
+        for job in jobs:
+            assert not job.folder.exists()
+            made.append(job.name)
+            on_outcome(executors.Outcome(job, store.pack(synthetic_run(job.config)), tmp_path / "log"))
+
+    monkeypatch.setattr(sweep_module, "run_local", run_local)
+    console, out = say()
+    assert sweep(dataclasses.replace(config, dry_run=True), console) == 0
+    assert folder.exists()
+    assert sweep(config, console) == 0
+    assert made == [name]
+    assert out.getvalue().count("damaged, so it is run again") == 2
+    assert (config.folder / "damaged" / name / "config.json").exists()
+    assert store.path_of(config.kept, run).exists()
+
+
+def test_a_sweep_names_cuda_where_it_is_and_leaves_the_choice_to_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    def devices(**settings: Any) -> set[str]:
+        return {run.run.device for _, run in plan(SweepConfig(seeds=(3,), **settings))}
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert devices() == {"auto"}
+    on_cpu = {identity(run) for _, run in plan(SweepConfig(seeds=(3,)))}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert devices() == {"cuda"}
+    assert not on_cpu & {identity(run) for _, run in plan(SweepConfig(seeds=(3,)))}
+    assert devices(set={"run.device": "cpu"}) == {"cpu"}
+    assert devices(executor="ray") == {"auto"}
+
+
+def test_the_time_of_a_sweep_counts_candidates_and_each_cold_start_once(tmp_path: Path) -> None:
+    def estimate(*configs: Config, done: Sequence[Config] = ()) -> float:
+        named = [(f"{number}", run) for number, run in enumerate((*configs, *done))]
+        return sweep_module._left(named, [executors.Job(*each) for each in named[: len(configs)]], tmp_path)
+
+    base = Config().replace(**{"algo.selector": "grpo"})
+    twice, prompts = (base.replace(**{"algo.selector": rule}) for rule in ("roc", "grpo_2p"))
+    other = base.replace(**{"run.seed": 1})
+    assert estimate(base) < estimate(twice) < estimate(prompts)
+    begun = estimate(base) - estimate(base, done=[twice])
+    assert begun > 20, "seconds of a cold start"
+    assert estimate(base, twice) == pytest.approx(estimate(base) + estimate(twice) - begun)
+    assert estimate(base, other) == pytest.approx(2 * estimate(base))
+    assert begun < estimate(base.replace(**{"run.steps": 0})) < estimate(base)
+
+
+def test_the_time_of_a_sweep_follows_that_of_finished_runs(tmp_path: Path) -> None:
+    config = Config()
+    usual = sweep_module._left([("a", config)], [executors.Job("a", config)], tmp_path / "none")
+    for seed in range(3):
+        finished = arm("roc", seed, run__steps=100)
+        steps = np.full(101, 2 * sweep_module._training(finished) / 101)
+        store.put(tmp_path, store.pack(synthetic_run(finished, step_time=steps)), finished)
+    slower = sweep_module._left([("a", config)], [executors.Job("a", config)], tmp_path)
+    assert slower == pytest.approx(2 * usual, rel=0.01)
+
+
 def test_runs_wait_for_no_cold_start_that_another_is_making() -> None:
     jobs = [executors.Job(name, run) for name, run in plan(SweepConfig(seeds=(3, 4)))]
     first, units = jobs[0], executors.by_stack(jobs[1:])
     (other,) = units[executors._next(units, [first], set())]
     assert other.config.run.seed == 4
-    assert executors._next(units, [first], {executors._cold_start(first.config)}) == 0
+    assert executors._next(units, [first], {executors.cold_start_key(first.config)}) == 0
     assert executors._next(units[:3], [first], set()) == 0  # all of them share it: then the first
 
 
@@ -324,8 +421,7 @@ def test_a_finished_run_without_a_stack_is_not_run_again_for_another_one_s_sake(
     grid = {"policy.width": "32,64", "algo.selector": "roc", "noise.correlation": "0.0"}
     config = SweepConfig(out=tmp_path, seeds=(0,), grid=grid, stack=2, dry_run=True)
     (done, run), (missing, _) = plan(config)
-    store.put(config.kept, b"", run)
-    sweep_module._rates[config.kept] = 1.0
+    store.put(config.kept, store.pack(synthetic_run(run)), run)
     console, out = say()
     assert sweep(config, console) == 0
     assert missing in out.getvalue()

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from agents.trainer import Trainer
 from tests.tiny import Silent, rows, tiny_config
 from tool_gym.errors import ConfigError, DivergenceError
 from tool_gym.interpreter import InterpreterPool, Limits
+from tool_gym.noise import NoNoise
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -164,8 +166,13 @@ def test_the_best_checkpoint_is_gone_on_from_where_it_alone_is_left(
     folder = Path(shutil.copytree(interrupted, cache / "run"))
     for path in checkpoints.by_step(folder / "checkpoints"):
         damage(path / "policy.safetensors", "cut")
+    best = checkpoints.load(folder / "checkpoints" / "best").state["step"]
     trainer.resume(folder, Silent())
     assert same(folder, finished)
+    later = [path for path in checkpoints.by_step(folder / "checkpoints") if checkpoints.step_of(path) >= best]
+    assert later
+    for path in later:
+        checkpoints.load(path)
 
 
 def test_a_best_checkpoint_that_was_about_to_be_replaced_comes_back(
@@ -195,6 +202,23 @@ def test_the_best_policys_checkpoint_is_never_newer_than_the_latest_to_go_on_fro
     assert steps["best"] <= 4 == max(steps.values())
 
 
+def test_the_rows_that_lead_to_a_checkpoint_are_on_the_disk_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    original = checkpoints.save
+    monkeypatch.setattr(runs, "sync", lambda place: done.append(place.name))
+    monkeypatch.setattr(checkpoints, "save", lambda folder, saved: (done.append(folder.name), original(folder, saved)))
+    opened = Trainer(tiny_config(tmp_path), tmp_path / "run", Silent())
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    opened.noise = NoNoise()
+    for log in (opened.metrics, opened.trajectories):
+        log.write(b"")
+    opened._save()
+    opened.setup.close()
+    assert done == ["metrics.jsonl", "trajectories.jsonl", "step_000000"]
+
+
 def test_results_whose_metrics_were_altered_are_refused(finished: Path, cache: Path) -> None:
     folder = Path(shutil.copytree(finished, cache / "run"))
     rows_, _ = runs.read_results(folder)
@@ -220,6 +244,49 @@ def test_metrics_with_a_hole_or_of_other_columns_are_refused_by_line(
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in spoilt))
     with pytest.raises(ConfigError, match=r"metrics\.jsonl, line"):
         runs.read_metrics(tmp_path)
+
+
+def test_metrics_and_checkpoints_of_another_version_are_refused_with_what_wrote_them(
+    interrupted: Path, cache: Path
+) -> None:
+    folder = Path(shutil.copytree(interrupted, cache / "run"))
+    for path in (folder / "checkpoints").iterdir():
+        saved = checkpoints.load(path)
+        saved.state["patience"] = 3
+        checkpoints.save(path, saved)
+    with pytest.raises(ConfigError, match=r"patience.*written by 0\.1\.0, revision"):
+        trainer.resume(folder, Silent())
+    (folder / "metrics.jsonl").write_text('{"step": 0}\n')
+    with pytest.raises(ConfigError, match=r"metrics\.jsonl, line 1.*written by 0\.1\.0, revision"):
+        runs.read_metrics(folder)
+
+
+def test_a_runs_revision_says_whether_tracked_files_were_changed(tmp_path: Path) -> None:
+    def git(*words: str) -> None:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+        subprocess.run(["git", *identity, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    git("init")
+    (tmp_path / "code.py").write_text("1\n")
+    git("add", ".")
+    git("commit", "-m", "one")
+    (tmp_path / "notes").write_text("of mine\n")
+    state = runs.git_state(tmp_path)
+    assert state["changed"] is False
+    (tmp_path / "code.py").write_text("2\n")
+    assert runs.git_state(tmp_path) == {**state, "changed": True}
+    for git_record, told in ((state, state["revision"]), ({**state, "changed": True}, f"{state['revision']}+changed")):
+        (tmp_path / "config.json").write_text(json.dumps({"git": git_record}))
+        assert runs.revision(tmp_path) == told
+
+
+def test_a_checkout_that_is_not_installed_makes_runs_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(runs, "version", version)
+    runs.create(tmp_path / "run", tiny_config(tmp_path))
+    assert runs.writer(tmp_path / "run").startswith("written by a checkout that is not installed, revision ")
 
 
 def test_a_run_with_a_setting_of_another_version_is_refused_with_what_wrote_it(finished: Path, cache: Path) -> None:

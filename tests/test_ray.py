@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
+import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from experiments.sweep import SweepConfig, sweep
+from experiments.executors import Job, Outcome, node_folder, run_ray
+from experiments.store import identity
+from experiments.sweep import SweepConfig, plan, sweep
 from tests.test_experiments import SMALL, results, say
+from tests.tiny import tiny_config
 from tool_gym.errors import ConfigError
 
 GRID = {"algo.selector": "roc,stratified", "noise.correlation": "0.0", "env.answers": "2"}
@@ -23,6 +27,45 @@ def test_without_ray_or_a_cluster_the_executor_is_refused(tmp_path: Path) -> Non
     config = SweepConfig(out=tmp_path, seeds=(0,), set=SMALL, grid=GRID, executor="ray", address="127.0.0.1:1")
     with pytest.raises(ConfigError, match=r"executor: got 'ray'|address: got '127\.0\.0\.1:1'"):
         sweep(config, say()[0])
+
+
+def test_a_task_that_kills_its_worker_is_retried_a_few_times_and_then_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class RayError(Exception):
+        pass
+
+    class Cluster(ModuleType):
+        """Ray, as far as the executor needs it, on which every task dies."""
+
+        exceptions = SimpleNamespace(RayError=RayError)
+        starts = 0
+
+        def init(self, **_: Any) -> None: ...
+
+        def shutdown(self) -> None: ...
+
+        def remote(self, *, num_cpus: int, max_retries: int) -> Any:
+            self.most = 1 + max_retries
+            return lambda work: SimpleNamespace(remote=lambda values: object())
+
+        def wait(self, pending: list[Any], *, num_returns: int) -> Any:
+            return pending[:num_returns], pending[num_returns:]
+
+        def get(self, task: Any) -> Any:
+            while self.most < 0 or self.starts < self.most:
+                self.starts += 1
+                assert self.starts < 100, "for ever"
+            raise RayError("the worker died")
+
+    cluster = Cluster("ray")
+    monkeypatch.setitem(sys.modules, "ray", cluster)
+    ended: list[Outcome] = []
+    config = tiny_config(tmp_path / "runs")
+    run_ray([Job("run", config)], ended.append, address="auto")
+    ((job, packed, log),) = ended
+    assert (job.name, packed, log.read_text()) == ("run", None, "error: the worker died\n")
+    assert cluster.starts > 1, "a node may be taken away"
 
 
 @pytest.fixture
@@ -51,6 +94,8 @@ def test_a_cluster_gives_the_table_of_this_machine_also_when_a_node_dies(
         assert sweep(remote, console) == 0, out.getvalue()
     finally:
         killer.join()
-        for place in Path(tempfile.gettempdir()).glob("tool_gym-*"):
-            shutil.rmtree(place, ignore_errors=True)
+        # Its own runs, and no other's that may be under way.
+        for _, config in plan(remote):
+            shutil.rmtree(node_folder() / identity(config), ignore_errors=True)
+            (node_folder() / f"{identity(config)}.log").unlink(missing_ok=True)
     assert results(tmp_path / "ray" / "quick").equals(results(tmp_path / "local" / "quick"))

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from agents.config import Config
+from agents.selection import SELECTORS
 from agents.trainer import train
-from experiments.trace import Told, TraceConfig, page, trace
+from experiments.trace import Told, TraceConfig, _why, page, trace
 from tests.tiny import Silent, tiny_config
 from tool_gym.errors import ConfigError
 
@@ -54,3 +56,23 @@ def test_what_a_policy_wrote_is_text_on_the_page() -> None:
     written = page(hostile, [Told(hostile, hostile, (hostile,), True, hostile)])
     assert "<script" not in written
     assert written.count("&lt;script&gt;") == 6
+
+
+@pytest.mark.parametrize("rule", list(SELECTORS))
+def test_what_selection_did_has_a_reason_of_its_own_for_every_rule(rule: str) -> None:
+    config = Config().replace(**{"algo.selector": rule})
+    made = {"step": 1, "valid": True, "trainable": True}
+    group = [
+        {**made, "reward": float(number < 3), "selected": number % 2 == 0, "penalty": 0.1 * number, "quality": 0.5}
+        for number in range(6)
+    ]
+    right, dropped, wrong = (_why(number, group, config) for number in (0, 1, 4))
+    assert right.startswith(f"kept: one of 2 of 3 right rollouts that {rule} keeps, ")
+    assert dropped.startswith(f"dropped: {rule} keeps 2 of 3 right rollouts, ")
+    assert wrong.startswith(f"kept: one of 1 of 3 wrong rollouts that {rule} keeps, ")
+    # Only the rules that sort by cleanness say so; `roc_paper` samples.
+    assert ("cleanest first" in right) == (rule in ("roc", "roc_error", "roc_format", "roc_policy"))
+    assert ("at random" in right) == (
+        rule in ("roc_paper", "stratified", "penalty", "random", "max_variance", "void_turn")
+    )
+    assert ("this is 1st by penalty" in right) == rule.startswith("roc")

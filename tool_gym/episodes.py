@@ -534,11 +534,11 @@ class Episodes:
         problem = episode.record.problem
         self._watched.at(self._judging, problem.prompt)
         try:
-            judged = self.task.reasoning_quality(problem, episode.history)
+            judged: Any = self.task.reasoning_quality(problem, episode.history)
         except Exception as error:
             raise self._task_error("reasoning_quality", problem, f"raised {error!r}") from error
         # numpy's scalars are real numbers, too.
-        if not isinstance(judged, Real) or isinstance(judged, bool) or not 0.0 <= judged <= 1.0:
+        if isinstance(judged, bool) or not isinstance(judged, Real) or not 0.0 <= float(judged) <= 1.0:
             raise self._task_error("reasoning_quality", problem, f"returned {judged!r}, not a number from 0 to 1")
         return float(judged)
 
