@@ -14,9 +14,12 @@ from tool_gym.tasks.base import History, Problem, Task
 
 
 class LeakingPrompt(Arithmetic):
-    def sample_many(self, rng: np.random.Generator, difficulties: Any, split: str) -> list[Problem]:
-        drawn = super().sample_many(rng, difficulties, split)
-        return [replace(problem, prompt=f"{problem.prompt} it is [{problem.answer}]") for problem in drawn]
+    # The splits are those of the prompts as they are shown, so that nothing else is broken.
+    sample_split, sample_many = Task.sample_split, Task.sample_many
+
+    def sample(self, rng: np.random.Generator, difficulty: int) -> Problem:
+        problem = super().sample(rng, difficulty)
+        return replace(problem, prompt=f"{problem.prompt} it is [{problem.answer}]")
 
 
 class HalfGrade(Arithmetic):
@@ -27,6 +30,61 @@ class HalfGrade(Arithmetic):
 class ImpatientGrade(Arithmetic):
     def grade(self, problem: Problem, answer: str) -> bool:
         return int(answer) == int(problem.answer)
+
+
+class GenerousGrade(Arithmetic):
+    def grade(self, problem: Problem, answer: str) -> bool:
+        return True
+
+
+class AnyNumberGrade(Arithmetic):
+    def grade(self, problem: Problem, answer: str) -> bool:
+        return answer.strip().isdecimal() and len(answer) == len(problem.answer)
+
+
+class ParityGrade(Arithmetic):
+    def grade(self, problem: Problem, answer: str) -> bool:
+        return answer in tuple("0123456789") and int(answer) % 2 == int(problem.answer) % 2
+
+
+class NotFarGrade(Arithmetic):
+    def grade(self, problem: Problem, answer: str) -> bool:
+        try:
+            return not abs(float(answer) - float(problem.answer)) > 0.5  # which nan is not, either
+        except ValueError:
+            return False
+
+
+class HedgedGrade(Arithmetic):
+    def grade(self, problem: Problem, answer: str) -> bool:
+        return problem.answer in answer.split()
+
+
+class AlwaysTheSame(Task):
+    tools = ()
+
+    def sample(self, rng: np.random.Generator, difficulty: int) -> Problem:
+        return Problem(f"is {rng.integers(10**6)} a number?", "yes")
+
+    def reasoning_quality(self, problem: Problem, history: History) -> float:
+        return 0.0
+
+    def demonstrate(self, problem: Problem, rng: np.random.Generator, style: str) -> list[str]:
+        return {"clean": ["<answer>yes</answer>"]}[style]
+
+
+class ConstantQuality(Task):
+    """Without a confused style, whose calls could be compared."""
+
+    def sample(self, rng: np.random.Generator, difficulty: int) -> Problem:
+        a, b = rng.integers(1000, size=2).tolist()
+        return Problem(f"{a}+{b}", str(a + b))
+
+    def reasoning_quality(self, problem: Problem, history: History) -> float:
+        return 1.0
+
+    def demonstrate(self, problem: Problem, rng: np.random.Generator, style: str) -> list[str]:
+        return {"clean": [f"<python>{problem.prompt}</python>", f"<answer>{problem.answer}</answer>"]}[style]
 
 
 class NotPicklable(Arithmetic):
@@ -48,7 +106,7 @@ class OfItsProcess(Arithmetic):
 class BoastingLuck(Arithmetic):
     def __init__(self) -> None:
         super().__init__()
-        self.luck = 0.6
+        self.luck = 0.9
 
 
 class WrongOracle(Arithmetic):
@@ -103,6 +161,12 @@ class HalfReward(ToolEnv):
         return observation, 0.5 * float(reward), terminated, truncated, info
 
 
+class RewardsCalls(ToolEnv):
+    def step(self, action: str) -> Any:
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation, float(reward) or float("<output>" in observation), terminated, truncated, info
+
+
 class GradesOutput(ToolEnv):
     def step(self, action: str) -> Any:
         answer = self.episodes._running[self._id].record.problem.answer  # type: ignore[index]
@@ -119,6 +183,6 @@ class GrowingInfo(ToolEnv):
 
 
 class ShowsProblem(ToolEnv):
-    def reset(self, **arguments: Any) -> Any:
-        observation, info = super().reset(**arguments)
+    def reset(self, **kwargs: Any) -> Any:
+        observation, info = super().reset(**kwargs)
         return observation, {**info, "difficulty": [info["difficulty"]]}

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import gymnasium
 import pytest
 
 import tool_gym
 from tests import broken_tasks
-from tool_gym import ToolEnv, checker
-from tool_gym.__main__ import main
-from tool_gym.checker import check_tool_env, run_checks
+from tool_gym import ToolEnv
+from tool_gym.checker import Check, check_tool_env, run_checks
 from tool_gym.errors import ConfigError, ContractError
 
-PARTS = dict(checker._PARTS)
+ROOT = Path(__file__).parents[1]
+SPLITS, GRADING = "splits are disjoint", "grade answers every text"
+CHANCE, GYMNASIUM, ORACLE = "random answers are right", "Gymnasium's own checker passes", "the oracle scores 1"
+QUALITY, STYLES, LUCK = "wrong calls have lower quality", "demonstrations parse and score", "luck is as declared"
+REWARDS, LEAKS, FORGERY = "rewards are 0 or 1", "no observation gives the answer away", "tool output and forged tags"
+INFO, SEEDS, ELSEWHERE = "info has constant keys", "the same seed is the same episode", "it works in another process"
 
 
-def only(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    monkeypatch.setattr(checker, "_PARTS", tuple((name, PARTS[name]) for name in names))
+def assert_names(checks: list[Check], part: str, said: str, also: tuple[str, ...] = ()) -> None:
+    """The first part that does not hold is this one; of the others none but those that the same mistake breaks."""
+    first, *others = [check for check in checks if not check.passed]
+    assert first.name.startswith(part)
+    assert said in first.problem
+    unforeseen = [check for check in others if not check.problem.startswith("not checked, because of ")]
+    assert [check.name for check in unforeseen if not check.name.startswith(also)] == []
 
 
 @pytest.fixture
@@ -36,56 +49,60 @@ def test_every_family_keeps_the_contract(env: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "part", "said"),
+    ("task", "part", "said", "also"),
     [
-        ("LeakingPrompt", "no observation gives the answer away", "must be earned"),
-        ("HalfGrade", "grade answers every text with True or False", "returned 0.5"),
-        ("ImpatientGrade", "grade answers every text with True or False", "ValueError"),
-        ("NotPicklable", "it works in another process", "top level of an importable module"),
-        ("OfItsProcess", "it works in another process", "depend on nothing but the generator"),
-        ("Unseeded", "the same seed is the same episode", "draw only from the generator"),
-        ("BoastingLuck", "luck is as declared", "or declare luck = None"),
-        ("WrongOracle", "the oracle scores 1, its calls have quality 1", "mend demonstrate or grade"),
-        ("GrudgingQuality", "the oracle scores 1, its calls have quality 1", "is 1 for a call that gets it right"),
-        ("BadQuality", "the oracle scores 1, its calls have quality 1", "returned 1.5, not a number from 0 to 1"),
-        ("BlindQuality", "confused calls have lower quality", "judge it lower"),
-        ("AnySplit", "splits are disjoint", "split_of"),
-        (
-            "Rambling",
-            "demonstrations parse and score as their style says",
-            "has neither a call of python nor an answer",
-        ),
+        ("AnySplit", SPLITS, "split_of", ()),
+        ("HalfGrade", GRADING, "HalfGrade.grade returned 0.5 for the answer ' ': return True or False", ()),
+        ("ImpatientGrade", GRADING, "a policy may write anything; return False", ()),
+        ("GenerousGrade", CHANCE, "the answer '' is right in 100% of the problems, where chance", (LUCK,)),
+        ("AnyNumberGrade", CHANCE, "must tell the right answer, problem.answer, from others", (LUCK,)),
+        ("ParityGrade", CHANCE, "the answer of another problem is right in", (LUCK,)),
+        ("NotFarGrade", CHANCE, "the answer 'nan' is right in 100%", ()),
+        ("HedgedGrade", CHANCE, "an answer that lists those of all problems is right in 100%", ()),
+        ("AlwaysTheSame", CHANCE, "let sample draw problems with different answers", ()),
+        ("WrongOracle", ORACLE, "mend demonstrate or grade", (STYLES,)),
+        ("GrudgingQuality", ORACLE, "is 1 for a call that gets it right", ()),
+        ("BadQuality", ORACLE, "returned 1.5, not a number from 0 to 1", ()),
+        ("ConstantQuality", QUALITY, "judge lower what does not get it right", ()),
+        ("BlindQuality", QUALITY, "judge it lower", ()),
+        ("Rambling", STYLES, "has neither a call of python nor an answer", ()),
+        ("BoastingLuck", LUCK, "or declare luck = None", ()),
+        ("LeakingPrompt", LEAKS, "must be earned", ()),
+        ("Unseeded", SEEDS, "draw only from the generator", (GYMNASIUM,)),
+        ("NotPicklable", ELSEWHERE, "top level of an importable module", ()),
+        ("OfItsProcess", ELSEWHERE, "depend on nothing but the generator", ()),
     ],
 )
-def test_a_broken_task_is_named_with_what_to_do(
-    task: str, part: str, said: str, registered: str, monkeypatch: pytest.MonkeyPatch
+def test_the_whole_check_names_what_is_broken_in_a_task_and_what_to_do(
+    task: str, part: str, said: str, also: tuple[str, ...], registered: str
 ) -> None:
     tool_gym.register(registered, task=getattr(broken_tasks, task))
-    only(monkeypatch, part)
     with pytest.raises(ContractError) as caught:
-        check_tool_env(registered, problems=64)
-    assert str(caught.value).startswith(f"{part}: ")
-    assert said in str(caught.value)
-    assert "\n" not in str(caught.value)
+        check_tool_env(registered, problems=16)
+    lines = [line.partition(": ") for line in str(caught.value).splitlines()]
+    assert_names([Check(name, problem) for name, _, problem in lines], part, said, also)
 
 
 @pytest.mark.parametrize(
-    ("env", "part", "said"),
+    ("env", "part", "said", "also"),
     [
-        ("HalfReward", "rewards are 0 or 1, for an answer only", "was rewarded 0.5"),
-        ("GradesOutput", "tool output and forged tags earn nothing", "only the policy's answer block may be"),
-        ("GrowingInfo", "info has constant keys and scalar values", "they must be constant"),
-        ("ShowsProblem", "info has constant keys and scalar values", "scalars and texts only"),
+        ("HalfReward", ORACLE, "scored 0.5", (STYLES, REWARDS)),
+        ("RewardsCalls", REWARDS, "only a graded answer earns reward", (FORGERY,)),
+        ("GradesOutput", FORGERY, "only the policy's answer block may be", ()),
+        ("GrowingInfo", INFO, "they must be constant", ()),
+        ("ShowsProblem", INFO, "scalars and texts only", ()),
     ],
 )
-def test_a_broken_environment_is_named_with_what_to_do(
-    env: str, part: str, said: str, monkeypatch: pytest.MonkeyPatch
+def test_the_whole_check_names_what_is_broken_in_an_environment(
+    env: str, part: str, said: str, also: tuple[str, ...]
 ) -> None:
-    only(monkeypatch, part)
     made: ToolEnv = getattr(broken_tasks, env)("tool_gym.tasks.arithmetic:Arithmetic")
-    (check,) = run_checks(made, problems=32)
-    assert not check.passed
-    assert said in check.problem
+    assert_names(run_checks(made, problems=16), part, said, also)
+
+
+def test_an_environment_that_was_made_without_an_id_is_checked_too() -> None:
+    checks = run_checks(ToolEnv("tool_gym.tasks.arithmetic:Arithmetic"), problems=16)
+    assert [check for check in checks if not check.passed] == []
 
 
 def test_what_cannot_even_draw_a_problem_is_one_failed_check(registered: str) -> None:
@@ -102,14 +119,27 @@ def test_bad_arguments_are_refused() -> None:
         run_checks(ToolEnv("tool_gym.tasks.arithmetic:Arithmetic"), answers=3)
 
 
-def test_the_command_prints_a_line_for_each_part_and_its_status(
-    registered: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    only(monkeypatch, "luck is as declared", "splits are disjoint")
-    tool_gym.register(registered, task=broken_tasks.BoastingLuck)
-    assert main(["check", registered, "--problems", "64"]) == 1
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "BROKEN  luck is as declared"
-    assert "declared as 0.600" in lines[1]
-    assert lines[2] == "ok      splits are disjoint"
-    assert main(["check", "tool_gym/Arithmetic-v0", "--problems", "32", "--answers", "4"]) == 0
+def test_the_command_prints_a_line_for_each_part_and_its_status(tmp_path: Path) -> None:
+    """In a process of its own, as a user gives it."""
+    (tmp_path / "generous.py").write_text(
+        "import tool_gym\n"
+        "from tests.broken_tasks import GenerousGrade\n"
+        "tool_gym.register('tests/Generous-v0', task=GenerousGrade)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))}
+
+    def check(*words: str) -> tuple[int, list[str]]:
+        command = [sys.executable, "-m", "tool_gym", "check", *words]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.stderr == ""
+        return done.returncode, done.stdout.splitlines()
+
+    status, lines = check("generous:tests/Generous-v0", "--problems", "16")
+    assert status == 1
+    broken = lines.index("BROKEN  random answers are right by chance only")
+    assert "GenerousGrade.grade must tell the right answer" in lines[broken + 1]
+    assert "ok      splits are disjoint" in lines[:broken]
+    status, lines = check("tool_gym/Arithmetic-v0", "--problems", "16", "--answers", "4")
+    assert status == 0
+    assert len(lines) == 15
+    assert all(line.startswith("ok      ") for line in lines)

@@ -65,6 +65,45 @@ def test_the_schema_is_the_signature_and_the_description_the_docstring() -> None
     assert total.parameters["properties"] == {"numbers": {"type": "array", "items": {"type": "integer"}}}
 
 
+def test_the_args_section_of_the_docstring_describes_the_parameters() -> None:
+    @tool
+    def book(seat: int, name: str = "", note: str | None = None, state: dict[str, Any] | None = None) -> str:
+        """Book a seat.
+
+        Never two.
+
+        Args:
+            seat (int): its number: 1 to 40,
+                or 0 for any.
+            name: of the guest.
+
+            state: what the booking keeps.
+            unknown: nothing.
+
+        Returns:
+            The ticket: a text.
+        """
+        return f"{seat} {name} {note}"
+
+    assert book.description == "Book a seat.\n\nNever two.\n\nReturns:\n    The ticket: a text."
+    assert book.parameters["properties"] == {
+        "seat": {"type": "integer", "description": "its number: 1 to 40, or 0 for any."},
+        "name": {"type": "string", "description": "of the guest."},
+        "note": {"type": "string"},
+    }
+    assert book.__doc__ is not None
+    assert "Args:" in book.__doc__
+
+
+@pytest.mark.parametrize("docstring", ["Args:", "Say.\n\nArgs:\n", "Args:\n\n  Of no form."])
+def test_an_args_section_of_another_form_is_no_mistake(docstring: str) -> None:
+    def odd(text: str) -> str:
+        return text
+
+    odd.__doc__ = docstring
+    assert FunctionTool(odd).parameters["properties"] == {"text": {"type": "string"}}
+
+
 def test_one_string_parameter_takes_the_body_as_it_is_and_others_a_json_object() -> None:
     assert run(shout, ' {"a" }').output == ' {"A" }'
     assert run(rectangle, '{"width": 2, "height": 1.5}').output == "3.0"

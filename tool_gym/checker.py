@@ -11,9 +11,11 @@ import json
 import math
 import os
 import pickle
+import re
 import subprocess
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +26,7 @@ from gymnasium.utils.env_checker import check_env
 
 from tool_gym import rng
 from tool_gym.env import ToolEnv
-from tool_gym.errors import ConfigError, ContractError, ToolGymError
+from tool_gym.errors import ConfigError, ContractError, TaskError, ToolGymError
 from tool_gym.protocol import ERROR, OUTPUT, format_answer, parse, printable
 from tool_gym.registration import find
 from tool_gym.tasks.base import SPLITS, Problem, split_of
@@ -36,6 +38,10 @@ _RIGHT = frozenset({"clean", "slip_then_fix", "double_answer"})
 _TOLERANCE = 4.5  # standard deviations that a share may be off: one false alarm in 150,000
 # An observation gives answers away if it nearly always holds its own, and another problem's less often by so much.
 _NEARLY_ALWAYS, _LEAK = 0.95, 0.2
+# So much oftener than luck and the answers' frequencies say may a text be right that knows nothing of the problem:
+# a lenient grade, or one with several right answers, is the task's own affair.
+_LENIENCE = 0.2
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _HOSTILE_ANSWERS = ("", " ", "nan", "None", "-0", "1e999", "0x10", "９", "\n", "[", "a" * 10_000, "9" * 10_000)
 
 
@@ -112,10 +118,12 @@ class _Subject:
 def _gymnasium_checker(subject: _Subject) -> Iterator[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        env = subject.make()
         try:
-            check_env(subject.make())
+            # Without a spec, as where an environment was given and not an id, it cannot be made anew to be rendered.
+            check_env(env, skip_render_check=env.spec is None)
         except (Exception, Warning) as error:
-            yield f"gymnasium.utils.env_checker.check_env says: {error}"
+            yield f"gymnasium.utils.env_checker.check_env says: {_COLOURS.sub('', str(error))}"
 
 
 def _problems(subject: _Subject) -> Iterator[str]:
@@ -175,9 +183,7 @@ def _oracle(subject: _Subject) -> Iterator[str]:
 
 
 def _confused(subject: _Subject) -> Iterator[str]:
-    if not subject.known("confused"):
-        return
-    for number, problem in enumerate(subject.problems):
+    for number, problem in enumerate(subject.problems if subject.known("confused") else []):
         played = subject.play(problem, subject.script(problem, "confused", number))
         qualities = [info["reasoning_quality"] for info in played.infos if info["reasoning_quality"] >= 0.0]
         if qualities and max(qualities) >= 1.0:
@@ -185,6 +191,25 @@ def _confused(subject: _Subject) -> Iterator[str]:
                 f"a call of the confused style has reasoning quality 1 on {problem.prompt!r}: "
                 "correlated faults could not tell it from a right one; judge it lower, or do not pose such problems"
             )
+    yield from _constant_quality(subject)
+
+
+def _constant_quality(subject: _Subject) -> Iterator[str]:
+    """Whether every call is judged 1: empty ones, nonsense, and those that solve another problem."""
+    qualities = []
+    problems = subject.problems[:16]
+    for number, problem in enumerate(problems):
+        turns = [f"<{tool}>{body}</{tool}>" for tool in subject.tools for body in ("", "1")]
+        if subject.known("clean"):
+            turns += subject.script(problems[number - 1], "clean", number)[:-1]
+        qualities += [subject.play(problem, [turn]).infos[-1]["reasoning_quality"] for turn in turns]
+    judged = [quality for quality in qualities if quality >= 0.0]
+    if judged and min(judged) >= 1.0:
+        yield (
+            f"{subject.name}.reasoning_quality is 1 whatever is called, also for an empty call: faults that follow the "
+            "reasoning would follow nothing; judge lower what does not get it right, at least a call that fails "
+            "(not history[-1][1].ok)"
+        )
 
 
 def _styles(subject: _Subject) -> Iterator[str]:
@@ -288,11 +313,53 @@ def _forgery(subject: _Subject) -> Iterator[str]:
 def _grading(subject: _Subject) -> Iterator[str]:
     for problem in subject.problems[:8]:
         for text in _HOSTILE_ANSWERS:
-            graded = subject.task.grade(problem, text)
+            try:
+                graded = subject.task.grade(problem, text)
+            except Exception as error:
+                yield (
+                    f"{subject.name}.grade raised {error!r} for the answer {text[:20]!r}: a policy may write anything; "
+                    "return False for what is not right"
+                )
+                continue
             if type(graded) not in (bool, np.bool_):
                 yield f"{subject.name}.grade returned {graded!r} for the answer {text[:20]!r}: return True or False"
         if not subject.task.grade(problem, problem.answer):
             yield f"{subject.name}.grade calls Problem.answer {problem.answer!r} of {problem.prompt!r} wrong"
+
+
+def _chance(subject: _Subject) -> Iterator[str]:
+    """Whether answers that know nothing of the problem are right about as often as luck and their frequencies say."""
+    problems, luck = subject.problems, subject.task.luck or 0.0
+    answers = Counter(problem.answer for problem in problems)
+    (commonest, times), *_ = answers.most_common(1)
+    if times > _NEARLY_ALWAYS * len(problems):
+        yield (
+            f"the answer is {commonest[:20]!r} in {times / len(problems):.0%} of the problems: a policy would say it "
+            "unasked; let sample draw problems with different answers"
+        )
+    explained = max(times / len(problems), luck)
+    texts = {text: f"the answer {text[:20]!r}" for text in _HOSTILE_ANSWERS}
+    texts[" ".join(answers)] = "an answer that lists those of all problems"
+    some = problems[:64]
+    for text, told in texts.items():
+        share = float(np.mean([_is_right(subject, problem, text) for problem in some]))
+        if share > explained + _LENIENCE:
+            yield (
+                f"{told} is right in {share:.0%} of the problems, where chance explains {explained:.0%}: "
+                f"{subject.name}.grade must tell the right answer, problem.answer, from others"
+            )
+    pairs = [(problem, problems[index - shift].answer) for shift in (1, 2, 5) for index, problem in enumerate(problems)]
+    differing = [_is_right(subject, problem, answer) for problem, answer in pairs if answer != problem.answer]
+    if differing and np.mean(differing) > luck + _LENIENCE:
+        yield (
+            f"the answer of another problem is right in {np.mean(differing):.0%} of the pairs whose answers differ: "
+            f"{subject.name}.grade must tell the right answer, problem.answer, from others, or, where so many are "
+            "right, the task declare its luck"
+        )
+
+
+def _is_right(subject: _Subject, problem: Problem, answer: str) -> bool:
+    return subject.play(problem, [format_answer(answer)]).reward == 1.0
 
 
 def _infos(subject: _Subject) -> Iterator[str]:
@@ -368,9 +435,9 @@ _PARTS: tuple[tuple[str, Callable[[_Subject], Iterator[str]]], ...] = (
     ("problems are drawn as asked for", _problems),
     ("splits are disjoint", _splits),
     ("grade answers every text with True or False", _grading),
-    ("Gymnasium's own checker passes", _gymnasium_checker),
+    ("random answers are right by chance only", _chance),
     ("the oracle scores 1, its calls have quality 1", _oracle),
-    ("confused calls have lower quality", _confused),
+    ("wrong calls have lower quality", _confused),
     ("demonstrations parse and score as their style says", _styles),
     ("luck is as declared", _luck),
     ("rewards are 0 or 1, for an answer only", _rewards),
@@ -379,6 +446,7 @@ _PARTS: tuple[tuple[str, Callable[[_Subject], Iterator[str]]], ...] = (
     ("info has constant keys and scalar values", _infos),
     ("the same seed is the same episode", _seeds),
     ("it works in another process", _elsewhere),
+    ("Gymnasium's own checker passes", _gymnasium_checker),
 )
 
 
@@ -403,14 +471,22 @@ def run_checks(env: str | ToolEnv, *, problems: int = 200, seed: int = 0, **sett
     except Exception as error:
         return [Check("it can be made, and draws problems", f"{type(error).__name__}: {error}")]
     try:
-        return [Check(name, _first_problem(part, subject)) for name, part in _PARTS]
+        checks: list[Check] = []
+        for name, part in _PARTS:
+            checks.append(Check(name, _first_problem(part, subject, checks)))
+        return checks
     finally:
         subject.env.close()
 
 
-def _first_problem(part: Callable[[_Subject], Iterator[str]], subject: _Subject) -> str:
+def _first_problem(part: Callable[[_Subject], Iterator[str]], subject: _Subject, earlier: Sequence[Check]) -> str:
     try:
         return next(part(subject), "")
+    except TaskError as error:
+        # A method that breaks the contract stops every part that calls it: it is told in full once.
+        method = str(error).partition(" ")[0]
+        told = any(check.problem.startswith(method) for check in earlier)
+        return f"not checked, because of {method}: see above" if told else str(error)
     except ToolGymError as error:
         return str(error)
     except Exception as error:

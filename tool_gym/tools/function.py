@@ -1,4 +1,4 @@
-"""``@tool``: a Python function as a tool, its schema read from the signature."""
+"""``@tool``: a Python function as a tool, its schema read from the signature and the docstring."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib
 import inspect
 import json
 import math
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 # Parameters of these names are given by the environment, and no part of the schema.
 _GIVEN = ("problem", "state")
 _JSON_TYPES: Mapping[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
+# ``name: what it is``, or ``name (type): what it is``.
+_ENTRY = re.compile(r"(\w+)(?: *\(.*?\))?: *(.*)")
 ARGUMENT_ERROR = "ArgumentError"
 """The error kind of a call whose body does not fit the tool's parameters."""
 
@@ -34,6 +37,9 @@ class FunctionTool(Tool):
     a :class:`~tool_gym.errors.ToolError` that the function raises, with its kind. Any other exception is a mistake
     in the function and stops the program with a TaskError. The function returns text, a number, None (no output), a
     list or dict (shown as JSON), or a ToolResult.
+
+    The docstring is the tool's description, but for an ``Args:`` section in Google's style: what it says of a parameter
+    is the ``description`` in that parameter's schema.
 
     Parameters named ``problem`` and ``state`` are not the policy's: the function gets the episode's Problem, and a
     dictionary of its own that lasts as long as the episode.
@@ -49,7 +55,7 @@ class FunctionTool(Tool):
     def __init__(self, function: Callable[..., Any], name: str | None = None) -> None:
         self.function = function
         self.name = function.__name__ if name is None else name
-        self.description = inspect.cleandoc(function.__doc__ or "")
+        self.description, documented = _documented(inspect.cleandoc(function.__doc__ or ""))
         self.__doc__ = function.__doc__
         hints = typing.get_type_hints(function)
         parameters = inspect.signature(function).parameters
@@ -64,6 +70,8 @@ class FunctionTool(Tool):
                 raise ConfigError(field, str(parameter), "a parameter that can be given by name")
             self._hints[parameter.name] = hints.get(parameter.name)
             properties[parameter.name] = _schema(self._hints[parameter.name], field)
+            if parameter.name in documented:
+                properties[parameter.name]["description"] = documented[parameter.name]
         required = [name for name in properties if parameters[name].default is inspect.Parameter.empty]
         self.parameters = {"type": "object", "properties": properties, "required": required}
         self._raw = len(self._hints) == 1 and next(iter(self._hints.values())) is str
@@ -140,6 +148,26 @@ def _find(module: str, qualname: str) -> Any:
     for part in qualname.split("."):
         found = getattr(found, part)
     return found
+
+
+def _documented(docstring: str) -> tuple[str, dict[str, str]]:
+    """A docstring without its ``Args:`` section, and what that section says of each name."""
+    lines = docstring.splitlines()
+    if "Args:" not in lines:
+        return docstring, {}
+    first = lines.index("Args:") + 1
+    # The section ends at the next line that is not indented.
+    end = next((row for row in range(first, len(lines)) if lines[row][:1].strip()), len(lines))
+    section = inspect.cleandoc("\n".join(["", *lines[first:end]])).splitlines()
+    entries: dict[str, list[str]] = {}
+    words: list[str] = []
+    for line in section:
+        if (entry := _ENTRY.fullmatch(line)) is not None:
+            words = entries[entry[1]] = [entry[2]]
+        else:
+            words.append(line.strip())
+    rest = "\n".join([*lines[: first - 1], *lines[end:]]).strip()
+    return rest, {name: " ".join(part for part in said if part) for name, said in entries.items()}
 
 
 def _members(hint: Any) -> tuple[Any, ...]:
