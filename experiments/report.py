@@ -185,11 +185,6 @@ def _introduction(page: _Page, runs: Sequence[Run], stores: Sequence[Path]) -> N
         f"Below {LEAST_PAIRS} pairs there is no verdict. Intervals of few pairs are too narrow: of normal values they "
         f"cover {covered} pairs. Verdicts are not adjusted for their number; p is, by Holm within each table.",
     )
-    page.add(
-        "p",
-        f"Claims are the paper's (rStar2-Agent, arXiv 2508.20722), those of {MODEL} (python -m experiments theory), its "
-        f"loss normalised as the runs' is, and those of {TABLE}, which was made with a loss per episode.",
-    )
     words = html.escape(" ".join(map(str, stores)))
     page.parts.append(f"<p>Made by <code>python -m experiments report {words}</code>.</p>")
 
@@ -271,6 +266,12 @@ def _verdicts(page: _Page, tables: Sequence[tuple[Contrast, list[Estimate]]]) ->
             page.table(header, rows, kinds)
     if not any(found.verdicts for _, estimates in tables for found in estimates):
         page.add("p", "These runs have no pair of arms that a claim is about.")
+    if MODEL in {claim.who for _, estimates in tables for found in estimates for claim, _ in found.verdicts}:
+        page.add(
+            "p",
+            f"Claims of {MODEL} (python -m experiments theory) are with its loss normalised as the runs' is; {TABLE} "
+            "was made with a loss per episode.",
+        )
     page.add("p", f"Of the paper's claims no arm here is about these: {'; '.join(NOT_TRIED)}.")
 
 
