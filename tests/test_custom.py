@@ -100,7 +100,7 @@ def test_the_noise_is_swept_on_it_and_the_page_is_written(lab: Path) -> None:
     reported = run(lab, *report)
     assert reported.returncode == 0, reported.stderr
     (page,) = (lab / "sweeps" / "mirror" / "quick").glob("**/*.html")
-    assert "4 runs of 2 arms (roc, stratified)" in page.read_text(encoding="utf-8")
+    assert f"2 arms (roc, stratified) over 1 seeds, 4 updates each, in 2 settings, all with {ENV}" in page.read_text()
 
 
 def test_a_new_environment_with_its_own_tool_is_under_twenty_lines() -> None:
