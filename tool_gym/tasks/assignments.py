@@ -32,7 +32,7 @@ from tool_gym.tools.base import ToolCall, ToolResult
 
 NAMES = "abcdef"
 OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
-PER_CALL = 3
+PER_CALL = 2
 """Assignments that one call of a demonstration makes at most."""
 
 _DIGITS = range(1, 10)  # a 0 would be what a name is that is not set yet
@@ -62,9 +62,9 @@ class Assignments(RejectionFamily[Lists]):
     ``Problem.data``: ``listed`` (the k assignments as posed), ``ordered`` (the same in the order of dependence),
     ``partials`` (the k − 1 values computed in that order), ``confused`` (the value of the confused reading).
 
-    The digits of a list are all different. Only lists are posed in which a name is used before it is set among the
-    first ``PER_CALL`` assignments, and in which no value that the confused reading gets wrong is one of the true
-    partial results: so that each program of the confused reading computes something wrong, however lucky its answer.
+    The digits of a list are all different. Only lists are posed of which the confused reading gets a value wrong among
+    each ``PER_CALL`` assignments but the last, and in which no value that it gets wrong is one of the true partial
+    results: so that each program of the confused reading computes something wrong, however lucky its answer.
 
     Args:
         answers: the number of answers, 0 to answers − 1; from 2 to 10: of each pair of an answer and luck there must
@@ -79,8 +79,9 @@ class Assignments(RejectionFamily[Lists]):
         "slip_then_guess": 0.10,
         "guess": 0.10,
     }
-    # Copying in another order takes many updates to be learned, and more demonstrations than most tasks need.
-    cold_start: ClassVar[Mapping[str, int]] = {"steps": 2000, "batch": 32}
+    # Copying in another order takes many updates to be learned, and the more the longer the lists (docs/LOG.md).
+    cold_start: ClassVar[Mapping[str, int]] = {"steps": 900, "batch": 32}
+    trained: ClassVar[tuple[int, ...]] = (3,)
     max_error_chars: ClassVar[int | None] = 27  # ``NameError: line 1: name 'b'``
 
     def __init__(self, answers: int = 10) -> None:
@@ -126,17 +127,18 @@ class Assignments(RejectionFamily[Lists]):
         digits, operators, places = candidates
         true = confused = digits[0]
         misread = np.zeros(true.shape, dtype=np.bool_)  # whether the confused reading has gone wrong by now
-        misread_early = misread
+        programs, each = -(-len(digits) // PER_CALL), np.arange(len(true))
+        misread_in = np.zeros((programs, len(true)), dtype=np.bool_)
         partials, misreadings = [], []
         for before, number in itertools.pairwise(range(len(digits))):
             in_order = places[before] < places[number]
             true = _apply(operators[before], digits[number], true)
             confused = _apply(operators[before], digits[number], np.where(in_order, confused, 0))
             misread = misread | ~in_order
-            misread_early = misread_early | (misread & (places[number] < PER_CALL))
+            misread_in[places[number] // PER_CALL, each] |= misread
             partials.append(true)
             misreadings.append((misread, confused))
-        posed = misread_early
+        posed = misread_in[: max(programs - 1, 1)].all(axis=0)
         for (misread, value), partial in itertools.product(misreadings, partials):
             posed = posed & ~(misread & (value == partial))
         lucky = (true - confused) % self.answers == 0
