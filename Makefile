@@ -13,7 +13,7 @@ train: $(READY)
 quick: $(READY)
 	$(BIN)/python train.py --steps 10 --sft.steps 120 --sft.demonstrations 4096 --run.eval-problems 64 --run.test-problems 64 $(ARGS)
 
-# the question in a quarter of an hour: twelve runs, then a page of figures and verdicts in sweeps/quick/report
+# the question in a quarter of an hour: twelve runs, then a page of figures with intervals in sweeps/quick/report
 report: $(READY)
 	$(BIN)/python -m experiments sweep quick $(ARGS)
 	$(BIN)/python -m experiments report sweeps/quick/store

@@ -54,8 +54,6 @@ def atomic_write(path: Path, content: str | bytes) -> None:
     sync(path.parent)
 
 
-write_text = atomic_write
-"""Its former name, which experiments/report.py uses."""
 
 
 def sync(place: Path) -> None:

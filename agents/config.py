@@ -77,7 +77,7 @@ class EnvConfig:
     answers: Annotated[int | None, _short("answers")] = None
     """Number of possible answers, for tasks that have it: a guess is right once in so many. None: the task default."""
     difficulties: tuple[int, ...] | None = None
-    """Levels trained and evaluated on. None: the task's two easiest."""
+    """Levels trained and evaluated on. None: the task's, its two easiest unless it says otherwise."""
     harder: int | None = None
     """Level of `eval/accuracy_harder`: seen in the cold start, not in the training. None: the next one up, if any."""
     max_turns: int | None = None

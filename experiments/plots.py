@@ -169,10 +169,13 @@ def selected_against_all(settings: Mapping[Setting, Sequence[Run]], figure_name:
 
 def _smooth(values: Numbers, width: int = 5) -> Numbers:
     """Mean over ``width`` updates around each, of those where the figure is defined."""
-    kernel = np.ones(width)
     known = ~np.isnan(values)
-    total = np.convolve(np.where(known, values, 0.0), kernel, mode="same")
-    count = np.convolve(known.astype(float), kernel, mode="same")
+
+    def around(numbers: Numbers) -> Numbers:
+        # Not mode="same", which of a run shorter than the window returns the window's length.
+        return np.convolve(numbers, np.ones(width))[width // 2 :][: len(values)]
+
+    total, count = around(np.where(known, values, 0.0)), around(known.astype(float))
     smooth: Numbers = np.divide(total, count, out=np.full_like(total, math.nan), where=count > 0)
     return smooth
 

@@ -202,7 +202,7 @@ def _planned(runs: Sequence[Run], stores: Sequence[Path]) -> str:
 
 def _revisions(runs: Sequence[Run]) -> str:
     """Of which revisions of the code the runs are, and how many comparisons go across them."""
-    counts = Counter(run.revision[:10] or "unknown" for run in runs)
+    counts = Counter(_short_revision(run.revision) for run in runs)
     told = "Code revision " + ", ".join(
         revision if len(counts) == 1 else f"{revision} ({count} runs)" for revision, count in counts.most_common()
     )
@@ -217,6 +217,12 @@ def _revisions(runs: Sequence[Run]) -> str:
             "may differ in the last bits"
         )
     return told + "."
+
+
+def _short_revision(revision: str) -> str:
+    """Ten digits of a commit, and whether files were changed."""
+    digits, plus, changed = revision.partition("+")
+    return digits[:10] + plus + changed or "unknown"
 
 
 def _difference(found: Estimate) -> str:
@@ -415,7 +421,8 @@ def _arms(page: _Page, runs: Sequence[Run]) -> None:
                 cells.append(_mean([run.test(figure) for run in seeds.values()]))
             cells.append(_mean([run.late("roc/error_ratio_positives") for run in seeds.values()]))
             areas = [run.area("eval/accuracy") for run in seeds.values()]
-            cells += [_mean(areas), f"{iqm(areas):.3f}"]
+            defined = [area for area in areas if math.isfinite(area)]
+            cells += [_mean(areas), f"{iqm(defined):.3f}" if defined else "–"]
             rows.append(cells)
     figures = ("good first calls", "accuracy", "recovery", "errors / calls", "tokens", "errors in right rollouts")
     header = ("setting", "arm", "runs", *figures, "AUC accuracy", "IQM of it")

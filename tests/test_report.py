@@ -49,6 +49,12 @@ def test_the_same_runs_give_the_same_bytes(kept: Path, tmp_path: Path) -> None:
     assert first == second
 
 
+def test_runs_shorter_than_the_window_of_a_mean_have_a_page(tmp_path: Path) -> None:
+    run = synthetic_run(arm("roc", 0, run__steps=2))
+    store.put(tmp_path / "store", store.pack(run), run.config)
+    assert "1 runs of 1 arms" in write(tmp_path / "store", tmp_path / "report")
+
+
 def test_text_from_a_run_cannot_become_markup(tmp_path: Path) -> None:
     run = synthetic_run(arm("roc", 0))
     run = replace(run, revision="<script>x</script>")
