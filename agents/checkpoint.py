@@ -54,8 +54,6 @@ def atomic_write(path: Path, content: str | bytes) -> None:
     sync(path.parent)
 
 
-
-
 def sync(place: Path) -> None:
     """Wait until a file's content, or a folder's list of names, is on the disk."""
     handle = os.open(place, os.O_RDONLY)
