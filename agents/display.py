@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -125,6 +125,14 @@ def print_summary(console: Console, summary: dict[str, Any]) -> None:
     for name in ("", "step 0", "last", best):
         table.add_column(name, justify="left" if not name else "right", no_wrap=True)
     columns = (summary["validation"]["first"], summary["test"]["last"], summary["test"]["best"])
+    for row in evaluation_rows(columns):
+        table.add_row(*row)
+    console.print(table)
+
+
+def evaluation_rows(columns: Sequence[Mapping[str, float | None]]) -> list[list[str]]:
+    """A row for each figure of some evaluations: what it is, and a cell for each of them."""
+    rows = []
     for label, key in _FINAL:
         # An environment of one difficulty has no harder one.
         cells = [figure(column.get(key)) for column in columns]
@@ -134,5 +142,5 @@ def print_summary(console: Console, summary: dict[str, Any]) -> None:
                 f"{cell} ({column['eval/faulted_first_calls']:.0f})"
                 for cell, column in zip(cells, columns, strict=True)
             ]
-        table.add_row(label, *cells)
-    console.print(table)
+        rows.append([label, *cells])
+    return rows

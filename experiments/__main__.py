@@ -64,6 +64,7 @@ def run(words: Sequence[str] | None = None) -> int:
     except (ToolGymError, OSError) as error:
         return complain(error)
     except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
         return 130
 
 

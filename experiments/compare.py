@@ -20,12 +20,13 @@ from tool_gym.protocol import printable
 
 @dataclass(frozen=True)
 class CompareConfig:
-    """Print the runs of a sweep as Markdown tables."""
+    """Print finished runs as Markdown tables."""
 
-    folder: Annotated[Path, tyro.conf.Positional]
-    """A store, or a folder of finished runs, such as sweeps/quick."""
-    baseline: str = "stratified"
-    """The rule that the others are compared with, pair by pair of runs that differ in nothing else."""
+    folders: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Finished runs, such as runs/NAME, or folders or stores of them, such as sweeps/quick."""
+    baseline: str | None = None
+    """The rule that the others are compared with, pair by pair of runs that differ in nothing else. None: stratified
+    where there is such a run, else the first."""
 
 
 Figure = tuple[str, Callable[[Run], float]]
@@ -48,17 +49,18 @@ def compare(config: CompareConfig, console: Console) -> None:
 
     Raises ConfigError where no run is of the baseline.
     """
-    runs = read_runs(config.folder)
-    arms = sorted({arm(run) for run in runs})
-    if config.baseline not in arms:
-        raise ConfigError("baseline", config.baseline, f"a rule of these runs: {', '.join(arms)}")
+    runs = read_runs(*config.folders)
+    arms = list(dict.fromkeys(arm(run) for run in runs))
+    baseline = config.baseline or ("stratified" if "stratified" in arms else arms[0])
+    if baseline not in arms:
+        raise ConfigError("baseline", baseline, f"a rule of these runs: {', '.join(sorted(arms))}")
     revisions = sorted({run.revision or "unknown" for run in runs})
     if len(revisions) > 1:
         told = f"these runs are of different revisions of the code: {', '.join(revisions)}"
         console.print(printable(told), markup=False, highlight=False)
     for setting, members in settings_of(runs).items():
         console.print(f"\n### {printable(label(setting))}\n", markup=False, highlight=False)
-        for line in _tables(by_arm(members), config.baseline):
+        for line in _tables(by_arm(members), baseline):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 

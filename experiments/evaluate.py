@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from agents.display import figure
+from agents.display import evaluation_rows
 from agents.evaluation import Evaluator
 from agents.runs import load_weights, read_config, read_reference
 from agents.setup import Setup
@@ -73,7 +74,8 @@ def evaluate(config: EvaluateConfig, console: Console) -> dict[str, float]:
     table = Table(title=Text(printable(title)))
     table.add_column("figure")
     table.add_column("value", justify="right")
-    for name, value in figures.items():
-        table.add_row(name, figure(None if value != value else value))
+    defined = {name: None if math.isnan(value) else value for name, value in figures.items()}
+    for row in evaluation_rows([defined]):
+        table.add_row(*row)
     console.print(table)
     return figures

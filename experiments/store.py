@@ -217,16 +217,22 @@ def read_store(store: Path) -> list[Run]:
 
 
 def read_runs(*folders: Path) -> list[Run]:
-    """The finished runs of stores, or of folders of runs' folders; one that several stores hold is read once.
+    """The finished runs of stores, of folders of runs' folders, or of runs' own folders.
 
-    Raises ConfigError where there is none, and for two runs of a folder that differ in nothing that their results
-    depend on.
+    A run that several of them hold is read once. Raises ConfigError where there is none, and for two runs of a folder
+    that differ in nothing that their results depend on.
     """
     found: dict[str, Run] = {}
     for folder in folders:
-        runs_there = read_store(folder) if any(folder.glob("*.json.gz")) else _read_folders(folder)
-        found |= {run.identity: run for run in runs_there if run.identity not in found}
+        for run in _read(folder):
+            found.setdefault(run.identity, run)
     return list(found.values())
+
+
+def _read(folder: Path) -> list[Run]:
+    if (folder / "summary.json").exists():
+        return [read_folder(folder)]
+    return read_store(folder) if any(folder.glob("*.json.gz")) else _read_folders(folder)
 
 
 def _read_folders(folder: Path) -> list[Run]:

@@ -27,6 +27,7 @@ from experiments import store
 from experiments.executors import Job, Outcome, by_stack, cold_start_key, run_local, run_ray
 from experiments.presets import PRESETS, expand
 from tool_gym.errors import ConfigError
+from tool_gym.protocol import printable
 
 TABLE = "results.parquet"
 # Seconds of one core at the default's sizes, as docs/PERFORMANCE.md has them, for estimates: of a rollout that is
@@ -97,6 +98,9 @@ def sweep(config: SweepConfig, console: Console) -> int:
         for name, _ in todo:
             console.print(name, markup=False, highlight=False)
         return 0
+    if todo:
+        told = f"each run's log: {config.folder}/NAME.log; stopped, the same command goes on"
+        console.print(told, markup=False, highlight=False, soft_wrap=True)
     failed = _run(todo, config, processes, console)
     table = config.kept / TABLE
     if done := [run for _, planned_run in planned if (run := _stored(config.kept, planned_run)) is not None]:
@@ -142,6 +146,9 @@ def _check(config: SweepConfig) -> None:
         raise ConfigError("executor", config.executor, "local, ray")
     if not 1 <= config.stack <= _MOST_STACKED or (config.stack > 1 and config.executor != "local"):
         raise ConfigError("stack", config.stack, f"1 to {_MOST_STACKED}; with --executor ray, 1")
+    for name, place in (("out", config.out), ("store", config.kept)):
+        if place.exists() and not place.is_dir():
+            raise ConfigError(name, str(place), "a folder, or the name of one to be made")
 
 
 def _on_device(run: Config, config: SweepConfig) -> Config:
@@ -256,6 +263,8 @@ def _run(todo: Sequence[Job], config: SweepConfig, processes: int, console: Cons
         left = (time.monotonic() - started) / done * (len(todo) - done)
         status = "done" if outcome.packed is not None else "FAILED"
         text = f"[{done}/{len(todo)}] {status}  {outcome.job.name}  about {_time(left)} left"
+        if outcome.packed is None:
+            text += f"\n    {_last_line(outcome.log)}"
         console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     if todo and config.executor == "ray":
@@ -263,6 +272,12 @@ def _run(todo: Sequence[Job], config: SweepConfig, processes: int, console: Cons
     elif todo:
         run_local(todo, on_outcome, processes=processes)
     return failed
+
+
+def _last_line(log: Path) -> str:
+    """What a failed run said last."""
+    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    return printable(lines[-1]) if lines else f"it said nothing: {log}"
 
 
 # ---------------------------------------------------------------- how long it should take

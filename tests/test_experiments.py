@@ -133,14 +133,20 @@ def test_a_sweep_runs_what_is_missing_and_compare_reads_it(
     assert all(path.read_bytes() == first[path] for path in first if path.parent not in (cut, never))
 
     console, out = say()
-    compare(CompareConfig(folder), console)
+    compare(CompareConfig((folder,)), console)
     text = out.getvalue()
     assert "| figure |" in text
     assert "roc − stratified" in text
     assert "AUC good first call" in text
     assert "nan" not in text
+    # Runs by themselves, too: then the first is what the other is compared with, where none is the control.
+    roc, control = (next(folder.glob(f"*selector={rule},*seed=1")) for rule in ("roc", "stratified"))
+    for folders, told in (((roc, control), "roc − stratified"), ((roc,), "roc (n = 1)")):
+        console, out = say()
+        compare(CompareConfig(folders), console)
+        assert told in out.getvalue()
     with pytest.raises(ConfigError, match=r"baseline: got 'grpo'; allowed: .*roc, stratified"):
-        compare(CompareConfig(folder, baseline="grpo"), console)
+        compare(CompareConfig((folder,), baseline="grpo"), console)
 
     console, out = say()
     with pytest.raises(ConfigError, match="another configuration"):
@@ -162,9 +168,22 @@ def test_a_run_that_fails_is_named_with_its_log_and_stops_no_other(
     console, out = say()
     assert sweep(SweepConfig(out=tmp_path, seeds=(0,), set=SMALL, grid=grid, processes=1), console) == 1
     assert "failed: answers=2,correlation=0.0,selector=roc,seed=0" in out.getvalue()
+    failed, reason = out.getvalue().partition("FAILED")[2].splitlines()[:2]
+    assert "selector=roc,seed=0" in failed
+    assert reason.strip() == "broken"
     (log,) = tmp_path.glob("quick/*selector=roc*.log")
     assert "broken" in log.read_text()
     assert len(read_runs(tmp_path / "quick")) == 1
+
+
+def test_a_file_where_a_folder_is_asked_for_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("mine")
+    for changes, field in (({"store": file}, "store"), ({"out": file}, "out")):
+        with pytest.raises(ConfigError, match=rf"{field}: got '.*file'; allowed: a folder"):
+            sweep(SweepConfig(**{"out": tmp_path / "out", "dry_run": True, **changes}), say()[0])  # type: ignore[arg-type]
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert file.read_text() == "mine"
 
 
 @pytest.mark.parametrize(
@@ -220,7 +239,7 @@ def test_evaluate_repeats_the_summary_and_takes_other_noise(
     console, out = say()
     figures = evaluate(EvaluateConfig(folder), console)
     assert {k: None if v != v else v for k, v in figures.items()} == summary
-    assert "eval/accuracy" in out.getvalue()
+    assert "right after a faulted first call" in out.getvalue()
     other = evaluate(EvaluateConfig(folder, noise="none"), console)
     assert other["eval/accuracy"] == figures["eval/accuracy_clean"]
     assert np.isnan(other["eval/recovery"])

@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from agents import checkpoint as checkpoints
-from agents import frozen, runs
+from agents import frozen, runs, sft
 from agents import stack as stacks
 from agents.config import AlgoConfig, Config, PolicyConfig
 from agents.engine import ALONE, Sampling
@@ -312,9 +312,11 @@ def test_a_cold_start_made_in_a_stack_does_not_wait_for_the_others(tmp_path: Pat
 
 
 def test_a_cold_start_that_diverges_is_not_kept_for_the_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stacks, "cold_start", lambda setup, on_step: on_step(3, float("nan")))
-    with pytest.raises(DivergenceError, match="cold start, step 3"):
+    losses = iter([1.0, 1.0, float("nan")])
+    monkeypatch.setattr(sft, "_accumulate", lambda policy, examples, chosen: next(losses))
+    with pytest.raises(DivergenceError, match="cold start, step 3: the loss is nan"):
         train_stack(members(tmp_path), StopSignals())
+    assert [path.name.partition("_")[0] for path in (tmp_path / ".cache").glob("*.safetensors")] == ["diverged"]
 
 
 @pytest.fixture(scope="module")
