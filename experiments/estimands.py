@@ -358,6 +358,7 @@ CONTRASTS: tuple[Contrast, ...] = (
         )
         for f in PRIMARY
     ),
+    *(Contrast(4, "the same candidates: the filter, or all of them trained on?", "roc", "grpo_2g", f) for f in PRIMARY),
     *(Contrast(4, "twice the prompts", "grpo_2p", "grpo", f) for f in PRIMARY),
     *(Contrast(4, "the control", "stratified", "grpo", f) for f in PRIMARY),
     *(Contrast(5, "does it gain over keeping the shortest?", "roc", "shortest", f) for f in PRIMARY),

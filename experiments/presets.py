@@ -65,19 +65,6 @@ PRESETS: dict[str, Preset] = {
         "the question in a quarter of an hour: does roc's filter help, where faults follow the reasoning or not?",
         (_frozen(10, _PAIR, (0.0, 0.9), range(3)),),
     ),
-    "regime": Preset(
-        "does the selection of rollouts matter, and where faults fall? a first look, five pairs",
-        (
-            Part(
-                {
-                    "env.answers": (10, 2),
-                    "noise.correlation": (0.9, 0.0),
-                    "algo.selector": ("grpo", "stratified", "roc"),
-                },
-                range(5),
-            ),
-        ),
-    ),
     "correlated-vs-iid": Preset(
         "the headline: correlated against independent faults, every control, much luck and little",
         (

@@ -189,7 +189,7 @@ def test_a_file_where_a_folder_is_asked_for_is_refused_before_anything_runs(tmp_
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        (("sweep", "regimes"), ("preset", "regimes", "quick, regime, correlated-vs-iid")),
+        (("sweep", "regimes"), ("preset", "regimes", "quick, correlated-vs-iid")),
         (("sweep", "--set", "algo.selector", "rocc"), ("algo.selector", "rocc")),
         (("sweep", "--grid", "noise.rate", "0.1,1.3"), ("noise.rate", "1.3")),
         (("sweep", "--set", "noise.ratio", "1"), ("noise.ratio",)),
