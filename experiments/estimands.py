@@ -323,7 +323,7 @@ class Contrast:
     def sides(self) -> tuple[str, str]:
         """Names of the two numbers whose difference is estimated."""
         if self.across is not None:
-            return f"Δ at {label((self.across,))}", "Δ elsewhere"
+            return "Δ there", f"Δ at {label((self.across,))}"
         return ("later", "earlier") if self.ours == self.theirs else (self.ours, self.theirs)
 
 
@@ -332,6 +332,11 @@ def _filter(
 ) -> Contrast:
     """A question about the filter: roc against the same quotas without it."""
     return Contrast(number, question, "roc", "stratified", figure, paper, across)
+
+
+def _usual(field: str) -> tuple[str, Any]:
+    """A field and its default."""
+    return field, flat(Config())[field]
 
 
 CONTRASTS: tuple[Contrast, ...] = (
@@ -345,7 +350,7 @@ CONTRASTS: tuple[Contrast, ...] = (
         _filter(2, "does the gain grow where faults follow the reasoning?", f, 0, ("noise.correlation", 0.0))
         for f in PRIMARY
     ),
-    *(_filter(2, "does it where faults stay as frequent?", f, 0, ("noise.reference", "frozen")) for f in PRIMARY),
+    *(_filter(2, "does it where faults stay as frequent?", f, 0, _usual("noise.reference")) for f in PRIMARY),
     Contrast(3, "are there fewer than under plain GRPO?", "roc", "grpo", ERRORS, -1),
     _filter(3, "and than under the control?", ERRORS, -1),
     Contrast(3, "do they go on falling?", "roc", "roc", ERRORS_STILL_FALLING, -1),
@@ -369,15 +374,15 @@ CONTRASTS: tuple[Contrast, ...] = (
     Contrast(7, "what a late start still gains", "stratified→roc", "stratified", FINAL_GOOD_FIRST),
     Contrast(7, "what an early start is worth beside a late one", "roc", "stratified→roc", FINAL_GOOD_FIRST),
     _filter(7, "the response of the policy's own errors to selection", RESPONSE),
-    *(_filter(8, "is the gain another?", f, 0, ("sft.mixture", None)) for f in PRIMARY),
+    *(_filter(8, "is the gain another?", f, 0, _usual("sft.mixture")) for f in PRIMARY),
     *(Contrast(9, "a filter, or a penalty in the reward?", "roc", "penalty", f, 1) for f in PRIMARY),
     *(Contrast(9, "how far from choosing by true quality?", "roc", "oracle", f) for f in PRIMARY),
     *(Contrast(9, "counting only errors that the policy caused", "roc_policy", "roc", f) for f in PRIMARY),
-    *(_filter(10, "is the gain another with refill?", f, 0, ("algo.refill", False)) for f in PRIMARY),
+    *(_filter(10, "is the gain another with refill?", f, 0, _usual("algo.refill")) for f in PRIMARY),
     Contrast(11, "shorter responses?", "roc", "grpo", LENGTH, -1),
     Contrast(11, "higher accuracy?", "roc", "grpo", FINAL_ACCURACY, 1),
-    *(_filter(12, "at another learning rate", f, 0, ("algo.learning_rate", 6e-5)) for f in PRIMARY),
-    *(_filter(12, "with another normalisation of the loss", f, 0, ("algo.normalisation", "token")) for f in PRIMARY),
+    *(_filter(12, "at another learning rate", f, 0, _usual("algo.learning_rate")) for f in PRIMARY),
+    *(_filter(12, "with another normalisation of the loss", f, 0, _usual("algo.normalisation")) for f in PRIMARY),
 )
 """Every paired question."""
 

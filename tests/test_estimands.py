@@ -98,6 +98,7 @@ def test_a_difference_across_settings_is_that_of_differences() -> None:
     assert found.paired.mean == pytest.approx(0.12, abs=0.002)
     assert label(found.setting) == "ρ 0.9 less 0"
     assert [interval.mean for interval in found.means] == pytest.approx([0.10, -0.02], abs=0.002)
+    assert found.contrast.sides == ("Δ there", "Δ at ρ 0")
     assert (Claim(TABLE, 1), "supported") in found.verdicts
     assert estimate(grows, pairs(0.6, 0.5, noise__correlation=0.9)) == []  # type: ignore[arg-type]
     # A seed counts where all four runs are there.
