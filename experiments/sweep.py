@@ -276,8 +276,9 @@ def _run(todo: Sequence[Job], config: SweepConfig, processes: int, console: Cons
 
 def _last_line(log: Path) -> str:
     """What a failed run said last."""
-    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    return printable(lines[-1]) if lines else f"it said nothing: {log}"
+    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return printable(lines[-1]) if lines else "it said nothing"
 
 
 # ---------------------------------------------------------------- how long it should take
