@@ -139,8 +139,14 @@ def save_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
 
 
 def keep_batch(file: Path, error: DivergenceError, told: str) -> DivergenceError:
-    """Keep the batch of an error in a file, for inspection; the error that says where it is, and what was ``told``."""
-    save_tensors(file, {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in error.batch.items()})
+    """Keep the batch of an error in a file, for inspection; the error that says where it is, and what was ``told``.
+
+    Where it cannot be written, the error says so.
+    """
+    try:
+        save_tensors(file, {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in error.batch.items()})
+    except OSError as full:
+        return DivergenceError(f"{told}; its batch could not be kept ({full})", error.batch)
     return DivergenceError(f"{told}; its batch is in {file}", error.batch)
 
 
@@ -180,7 +186,8 @@ def keep_last(folder: Path, count: int) -> None:
 def remove_after(folder: Path, step: int) -> None:
     """Remove the checkpoints of a run of later steps than the one that it goes on from.
 
-    They are damaged, or the run would not have gone back past them, and would be kept in place of those it makes now.
+    It has gone back past them since they are damaged, or the best policy or the rows that belong to them; and they
+    would be kept in place of those it makes now.
     """
     for path in by_step(folder):
         if step_of(path) > step:

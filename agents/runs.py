@@ -135,8 +135,9 @@ def git_state(place: Path) -> dict[str, Any]:
         return answer.stdout.strip()
 
     try:
-        # Files that are not tracked are runs and notes: no run depends on them.
-        head, changed = git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no"))
+        head, status = git("rev-parse", "HEAD"), git("status", "--porcelain", "--untracked-files=all")
+        # Of files that are not tracked only modules count: runs and notes decide nothing.
+        changed = any(not line.startswith("??") or line.rstrip('"').endswith(".py") for line in status.splitlines())
     except FileNotFoundError:
         head, changed = "", False
     return {"revision": head or None, "changed": changed}

@@ -11,7 +11,7 @@ import numpy as np
 import tyro
 from rich.console import Console
 
-from experiments.estimands import arm, by_arm, label, recovery, settings_of
+from experiments.estimands import arm, by_arm, label, settings_of
 from experiments.statistics import mean_interval, paired_difference
 from experiments.store import Run, read_runs
 from tool_gym.errors import ConfigError
@@ -36,7 +36,6 @@ FIGURES: tuple[Figure, ...] = (
     ("AUC accuracy", lambda run: run.area("eval/accuracy")),
     ("good first call, test", lambda run: run.test("good_first_call")),
     ("accuracy, test", lambda run: run.test("accuracy")),
-    ("recovery, all validations", recovery),
     ("recovery, test", lambda run: run.test("recovery")),
     ("errors in positives, last quarter", lambda run: run.late("roc/error_ratio_positives")),
     ("own errors in positives, last quarter", lambda run: run.late("roc/policy_error_ratio_positives")),

@@ -1,8 +1,8 @@
 """The questions asked of a store of runs, and their answers: differences paired by seed, with interval and verdict.
 
-Every estimand, claim and decision rule was fixed before the runs. What is claimed is a sign, or that there is no
-difference to speak of: by the paper (rStar2-Agent, arXiv 2508.20722), or by the smallest model (experiments/theory.py)
-for the setting at hand.
+What is claimed is a sign, or that there is no difference to speak of: by the paper (rStar2-Agent, arXiv 2508.20722),
+or by the smallest model (experiments/theory.py) for the setting at hand. Estimands, signs and the rule for them were
+fixed before the runs, in SCIENCE; ``ADDED`` says what came later.
 """
 
 from __future__ import annotations
@@ -141,12 +141,14 @@ class Figure:
         of_pair: the number of ours and of theirs.
         margin: half-width of the zone of no practical difference, in the figure's unit; None: none was fixed.
         modelled: what it is called in the smallest model; None where that has no such figure.
+        sides: names of the two numbers, where they are not those of two arms.
     """
 
     name: str
     of_pair: Callable[[Run, Run], tuple[float, float]]
     margin: float | None = MARGIN
     modelled: Modelled | None = None
+    sides: tuple[str, str] | None = None
 
 
 def single(
@@ -182,15 +184,19 @@ def _rescaled_area(run: Run) -> float:
     return rescale_accuracy(run.area("eval/accuracy"), run.config.env.answers or 10)
 
 
-def recovery(run: Run) -> float:
-    """Right answers among all rollouts of the run's validations whose first call met a fault; NaN without any.
+def _recovery(ours: Run, theirs: Run) -> tuple[float, float]:
+    """Right answers where the first call met a fault: means over the validations in which both have such rollouts.
 
-    Pooled, since where a policy is good and faults follow bad reasoning some validations have no such rollout: to
-    average over those that have would choose the runs by their result.
+    Weighted by how many both have. An area would be undefined where a validation has none, that is where the policy is
+    good: the pairs that are left would be chosen by their result.
     """
-    faulted, share = run.columns["eval/faulted_first_calls"], run.columns["eval/recovery"]
-    met = np.nan_to_num(faulted) > 0
-    return float((faulted[met] * share[met]).sum() / faulted[met].sum()) if met.any() else math.nan
+    counts = [np.nan_to_num(run.columns["eval/faulted_first_calls"]) for run in (ours, theirs)]
+    weights = theory.common_weights(*counts)
+    both = weights > 0
+    if not both.any():
+        return math.nan, math.nan
+    a, b = (float(np.average(run.columns["eval/recovery"][both], weights=weights[both])) for run in (ours, theirs))
+    return a, b
 
 
 def _in_quarter(column: str, quarter: int) -> Callable[[Run], float]:
@@ -248,16 +254,20 @@ FINAL_GOOD_FIRST = single("good first calls at the end", lambda run: run.test("g
 FINAL_ACCURACY = single("accuracy at the end", lambda run: run.test("accuracy"))
 ERRORS = single("errors in right rollouts, last quarter", _LAST_ERRORS)
 ERRORS_STILL_FALLING = Figure(
-    "errors in right rollouts, last quarter less the third", lambda ours, _: (_LAST_ERRORS(ours), _ERRORS_BEFORE(ours))
+    "errors in right rollouts, last quarter less the third",
+    lambda ours, _: (_LAST_ERRORS(ours), _ERRORS_BEFORE(ours)),
+    sides=("last quarter", "third quarter"),
 )
 CHANGE_OF_ERRORS = single(
     "errors in right rollouts, last quarter less the third", lambda run: _LAST_ERRORS(run) - _ERRORS_BEFORE(run)
 )
-RECOVERY = single("right after a faulted first call, all validations", recovery, modelled="recovery")
+RECOVERY = Figure("right after a faulted first call, all validations", _recovery, modelled="recovery")
 LENGTH = single("tokens of a rollout at the end", lambda run: run.test("mean_length"), margin=None)
 LEAD = single("good first calls at the quarter", _at_quarter)
 SINCE = single("good first calls gained since the quarter", _since_quarter)
-RESPONSE = Figure("extra fall of own errors per unit of extra selection", _extra_response, margin=None)
+RESPONSE = Figure(
+    "extra fall of own errors per unit of extra selection", _extra_response, margin=None, sides=("response", "none")
+)
 PRIMARY = (GOOD_FIRST, ACCURACY)
 
 
@@ -287,6 +297,13 @@ NOT_TRIED = (
     "stages of budgets and of problems",
 )
 """Claims of the paper that no arm here is about."""
+
+ADDED = (
+    "no verdict below six pairs; claims of no difference to speak of; the smallest model with the runs' own loss; "
+    "recovery with common weights; the response to selection; changes from the third quarter to the last; differences "
+    "from grpo_2g other than grpo's"
+)
+"""What was not fixed before the runs, but on 2026-11-30, when 158 runs of the headline had been made (docs/LOG.md)."""
 
 
 @dataclass(frozen=True)
@@ -324,7 +341,7 @@ class Contrast:
         """Names of the two numbers whose difference is estimated."""
         if self.across is not None:
             return "Δ there", f"Δ at {label((self.across,))}"
-        return ("later", "earlier") if self.ours == self.theirs else (self.ours, self.theirs)
+        return self.figure.sides or (self.ours, self.theirs)
 
 
 def _filter(
@@ -363,7 +380,10 @@ CONTRASTS: tuple[Contrast, ...] = (
         )
         for f in PRIMARY
     ),
-    *(Contrast(4, "the same candidates: the filter, or all of them trained on?", "roc", "grpo_2g", f) for f in PRIMARY),
+    *(
+        Contrast(4, "the same candidates: the filter, or all of them trained on?", "roc", "grpo_2g", f)
+        for f in (*PRIMARY, FINAL_ACCURACY)
+    ),
     *(Contrast(4, "twice the prompts", "grpo_2p", "grpo", f) for f in PRIMARY),
     *(Contrast(4, "the control", "stratified", "grpo", f) for f in PRIMARY),
     *(Contrast(5, "does it gain over keeping the shortest?", "roc", "shortest", f) for f in PRIMARY),
@@ -400,12 +420,18 @@ class Claim:
 
 PAPER = "the paper"
 MODEL = "the smallest model"
-TABLE = "its first table"
-"""The smallest model with the loss of SCIENCE's table, in which its predictions were first made."""
+TABLE = "the smallest model (loss per episode)"
+"""The smallest model with the loss with which SCIENCE's table was made, and so its first predictions."""
 
-MODELLED = "tool_gym/Arithmetic-v0"
-"""The environment that the smallest model is one of: of others it says nothing."""
 _FIRST_PREDICTIONS = (1, 2, 6, 8)  # estimands that SCIENCE's table was about
+_REACH = frozenset(
+    {
+        *("env.answers", "env.max_turns", "noise.kind", "noise.correlation", "noise.reference"),
+        *("sft.mixture", "sft.steps", "sft.batch", "algo.normalisation"),
+    }
+)
+"""Fields that the smallest model has, or that are no matter to it; of any other value than the default of the rest of
+environment, cold start, noise and algorithm it says nothing."""
 _LOSSES: dict[str, theory.Normalisation] = {"token": "turn", "constant": "episode"}
 
 
@@ -445,12 +471,12 @@ def predicted(
         ours, theirs: rules.
         loss: how the model's gradient is normalised; None: as the run's loss is.
 
-    None where the model does not reach: another environment, rule or rate, negative correlation, another kind of
-    noise, and a loss that averages within each rollout.
+    None where the model does not reach: another rule or kind of noise, negative correlation, a loss that averages
+    within each rollout, or another value than the default of a field that the model does not have.
     """
     noise = config.noise
     correlation = {"iid": 0.0, "correlated": noise.correlation}.get(noise.kind)
-    if config.env.id != MODELLED or correlation is None or correlation < 0 or noise.rate != theory.FAULT_RATE:
+    if _beyond(config) or correlation is None or correlation < 0:
         return None
     loss = _LOSSES.get(config.algo.normalisation) if loss is None else loss
     if loss is None or ours == theirs or not {ours, theirs} <= set(theory.RULES):
@@ -461,6 +487,16 @@ def predicted(
     running = noise.reference == "running"
     setting = (config.env.answers or 10, calls, correlation, running, slips, loss)
     return theory.difference(_simulated(ours, *setting), _simulated(theirs, *setting))
+
+
+def _beyond(config: Config) -> bool:
+    """Whether a run differs from the default in what the smallest model does not have."""
+    default = flat(Config())
+    aside = _ARM_FIELDS | ASIDE | _REACH
+    groups = ("env.", "sft.", "noise.", "algo.")
+    return any(
+        value != default[name] for name, value in flat(config).items() if name.startswith(groups) and name not in aside
+    )
 
 
 @lru_cache(maxsize=1024)

@@ -9,7 +9,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -23,8 +23,10 @@ from agents.config import Config
 from experiments import plots
 from experiments.estimands import (
     ACCURACY,
+    ADDED,
     ESTIMANDS,
     GOOD_FIRST,
+    LEAD,
     MODEL,
     NOT_TRIED,
     SINCE,
@@ -53,6 +55,7 @@ from experiments.statistics import (
     verdict,
 )
 from experiments.store import Run, identity, read_runs
+from tool_gym.registration import resolve
 
 PAGE = "report.html"
 
@@ -179,25 +182,30 @@ def _introduction(page: _Page, runs: Sequence[Run], stores: Sequence[Path]) -> N
     covered = ", ".join(f"{share:.2f} with {n}" for n, share in COVERAGE.items())
     page.add(
         "p",
-        "Decision rule, fixed before the runs: supported, if the interval excludes 0 on the claimed side; not "
+        "Decision rule: supported, if the interval excludes 0 on the claimed side; not "
         f"supported, if it excludes 0 on the other side or lies within ± {MARGIN}; undecided otherwise. A claim that "
         f"there is no difference to speak of is supported by an interval within ± {MARGIN}, and not by one outside. "
         f"Below {LEAST_PAIRS} pairs there is no verdict. Intervals of few pairs are too narrow: of normal values they "
-        f"cover {covered} pairs. Verdicts are not adjusted for their number; p is, by Holm within each table.",
+        f"cover {covered} pairs. Verdicts are not adjusted for their number; p is, by Holm over the settings of each "
+        f"difference. Estimands, signs and the rule for them were fixed before the runs; added later: {ADDED}.",
     )
     words = html.escape(" ".join(map(str, stores)))
     page.parts.append(f"<p>Made by <code>python -m experiments report {words}</code>.</p>")
 
 
 def _planned(runs: Sequence[Run], stores: Sequence[Path]) -> str:
-    """How many runs there are, and of how many where the stores are a preset's."""
+    """How many runs there are, and of how many where the stores' folders are named after presets."""
     names = [store.resolve().parent.name for store in stores]
     if not all(name in PRESETS for name in names):
         return f"{len(runs)} runs"
     planned = {
-        identity(run) for name in names for _, run in expand(PRESETS[name], Config().replace(**PRESETS[name].settings))
+        identity(replace(run, sft=run.sft.completed(resolve(run.env.id).task.cold_start)))
+        for name in names
+        for _, run in expand(PRESETS[name], Config().replace(**PRESETS[name].settings))
     }
-    return f"{len(runs)} of {len(planned)} planned runs ({', '.join(names)})"
+    done = planned & {run.identity for run in runs}
+    told = f"{len(done)} of the {len(planned)} planned runs of {' and '.join(names)}"
+    return told if len(done) == len(runs) else f"{len(runs)} runs, among them {told},"
 
 
 def _revisions(runs: Sequence[Run]) -> str:
@@ -272,11 +280,11 @@ def _verdicts(page: _Page, tables: Sequence[tuple[Contrast, list[Estimate]]]) ->
             page.table(header, rows, kinds)
     if not any(found.verdicts for _, estimates in tables for found in estimates):
         page.add("p", "These runs have no pair of arms that a claim is about.")
-    if MODEL in {claim.who for _, estimates in tables for found in estimates for claim, _ in found.verdicts}:
+    if {MODEL, TABLE} & {claim.who for _, estimates in tables for found in estimates for claim, _ in found.verdicts}:
         page.add(
             "p",
-            f"Claims of {MODEL} (python -m experiments theory) are with its loss normalised as the runs' is; {TABLE} "
-            "was made with a loss per episode.",
+            f"Claims of {MODEL} (python -m experiments theory) are with its loss normalised as the runs' is; those "
+            "with a loss per episode are its first predictions.",
         )
     page.add("p", f"Of the paper's claims no arm here is about these: {'; '.join(NOT_TRIED)}.")
 
@@ -359,7 +367,12 @@ def _curves(page: _Page, runs: Sequence[Run]) -> None:
         ("eval/recovery", "right after a faulted first call", "recovery"),
         ("eval/mean_length", "tokens of a rollout", "length"),
     ):
-        page.picture(key, plots.curves(settings, column, name), f"{_capital(name)}. {band}")
+        words = f"{_capital(name)}. {band}"
+        if column == "eval/recovery":
+            words += (
+                " At each validation of the runs that have such a call there: late in a run these are few, and others."
+            )
+        page.picture(key, plots.curves(settings, column, name), words)
 
 
 def _filters(page: _Page, runs: Sequence[Run]) -> None:
@@ -389,26 +402,32 @@ def _capital(text: str) -> str:
 
 def _compounding(page: _Page, tables: Sequence[tuple[Contrast, list[Estimate]]]) -> None:
     """What becomes of the lead of the arm that switches back, in words."""
-    found = next((estimates for contrast, estimates in tables if contrast.figure == SINCE), [])
-    if not found:
+    leads, changes = (
+        {found.setting: found for contrast, estimates in tables if contrast.figure == figure for found in estimates}
+        for figure in (LEAD, SINCE)
+    )
+    if not changes:
         return
     page.add("h2", ESTIMANDS[7])
-    for answer in found:
-        change = answer.paired
-        persists = verdict(change, 0)
-        if persists == "too few pairs":
-            word = f"cannot be said of {change.n} pairs"
-        elif persists == "supported":
-            word = f"persists within ± {MARGIN}"
-        elif excludes_zero(change):
-            word = "grows" if change.mean > 0 else "decays"
-        else:
-            word = "is undecided"
-        page.add(
-            "p",
-            f"{label(answer.setting)}: after a quarter under roc and the rest under stratified, what becomes of the "
-            f"lead over stratified throughout {word}: it changes by {_difference(answer)} up to the last validation.",
+    for setting, answer in changes.items():
+        told = (
+            f"{label(setting)}: a quarter under roc makes a lead in good first calls of {_difference(leads[setting])}; "
+            f"under stratified it changes by {_difference(answer)} up to the last validation"
         )
+        page.add("p", f"{told}: {_fate(leads[setting], answer)}.")
+
+
+def _fate(lead: Estimate, change: Estimate) -> str:
+    """What becomes of a lead."""
+    if change.paired.n < LEAST_PAIRS:
+        return "of so few pairs nothing can be said"
+    if not excludes_zero(lead.paired):
+        return "there is no lead to speak of"
+    if verdict(change.paired, 0) == "supported":
+        return f"it persists within ± {MARGIN}"
+    if not excludes_zero(change.paired):
+        return "undecided"
+    return "it grows" if change.paired.mean * lead.paired.mean > 0 else "it decays"
 
 
 def _arms(page: _Page, runs: Sequence[Run]) -> None:
@@ -450,7 +469,7 @@ def _details(page: _Page, tables: Sequence[tuple[Contrast, list[Estimate]]]) -> 
     for number, group in itertools.groupby(tables, key=lambda table: table[0].number):
         page.add("h3", f"({number}) {ESTIMANDS[number]}")
         for contrast, estimates in group:
-            page.add("p", f"{_capital(contrast.question)} {_capital(contrast.difference)}")
+            page.add("p", f"{_capital(contrast.question)} — {contrast.difference}")
             rows = [
                 [
                     label(found.setting),

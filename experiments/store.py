@@ -219,14 +219,19 @@ def read_store(store: Path) -> list[Run]:
 def read_runs(*folders: Path) -> list[Run]:
     """The finished runs of stores, of folders of runs' folders, or of runs' own folders.
 
-    A run that several of them hold is read once. Raises ConfigError where there is none, and for two runs of a folder
-    that differ in nothing that their results depend on.
+    A run that several of them hold is read once. Raises ConfigError where there is none, for two runs of a folder that
+    differ in nothing that their results depend on, and where two folders have other results of the same run.
     """
-    found: dict[str, Run] = {}
+    found: dict[str, tuple[Run, Path]] = {}
     for folder in folders:
         for run in _read(folder):
-            found.setdefault(run.identity, run)
-    return list(found.values())
+            twin, other = found.setdefault(run.identity, (run, folder))
+            if twin is not run and pack(twin) != pack(run):
+                told = f"{run.config.run.name} in {other} and in {folder}"
+                raise ConfigError("folder", told, "the same results of a run; leave one of them out")
+    if not found:
+        raise ConfigError("folder", "none", "finished runs: a store, a folder of runs, or a run")
+    return [run for run, _ in found.values()]
 
 
 def _read(folder: Path) -> list[Run]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import contextlib
 import hashlib
+import itertools
 import os
-import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -103,11 +103,16 @@ def sweep(config: SweepConfig, console: Console) -> int:
         console.print(told, markup=False, highlight=False, soft_wrap=True)
     failed = _run(todo, config, processes, console)
     table = config.kept / TABLE
-    if done := [run for _, planned_run in planned if (run := _stored(config.kept, planned_run)) is not None]:
-        store.write_table(done, table)
-        console.print(f"table of {len(done)} runs: {table}", markup=False, highlight=False, soft_wrap=True)
     for job, log in failed:
         console.print(f"failed: {job.name}, see {log}", style="red", markup=False, highlight=False, soft_wrap=True)
+    done = []
+    for _, run in planned:
+        with contextlib.suppress(runs.DamagedError):  # named above, and so is the run that was to replace it
+            if (stored := _stored(config.kept, run)) is not None:
+                done.append(stored)
+    if done:
+        store.write_table(done, table)
+        console.print(f"table of {len(done)} runs: {table}", markup=False, highlight=False, soft_wrap=True)
     return 1 if failed else 0
 
 
@@ -241,9 +246,10 @@ def _kept(config: SweepConfig, name: str, run: Config, console: Console) -> bool
 
 def _set_aside(folder: Path) -> Path:
     """Move a run's folder to where nothing takes it for a run of the sweep; where it is then."""
-    aside = folder.parent / "damaged" / folder.name
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.parent.mkdir(exist_ok=True)
+    place = folder.parent / "damaged"
+    place.mkdir(exist_ok=True)
+    names = itertools.chain([folder.name], (f"{folder.name}.{number}" for number in itertools.count(2)))
+    aside = next(place / name for name in names if not (place / name).exists())
     folder.rename(aside)
     return aside
 
@@ -299,7 +305,9 @@ def _training(config: Config) -> float:
     algo, run = config.algo, config.run
     rule = SELECTORS[algo.selector]
     prompts = rule.prompts(algo.prompts)
-    update = prompts * (rule.rollouts(algo.group_size) * _SAMPLED + rule.keep(algo.group_size) * _TRAINED)
+    sampled = rule.rollouts(algo.group_size)
+    trained = sampled if algo.selector == "grpo_2g" else algo.group_size
+    update = prompts * (sampled * _SAMPLED + trained * _TRAINED)
     evaluations = 1 + -(-run.steps // run.eval_every)
     return run.steps * update + evaluations * run.eval_problems * _CONDITIONS * _SAMPLED
 

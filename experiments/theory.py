@@ -42,6 +42,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from agents.checkpoint import atomic_write
 from agents.selection import PAPER_EPSILON, error_ratio, quotas
 from experiments.statistics import auc
 from tool_gym import rng
@@ -78,20 +79,21 @@ class Curves:
         accuracy_ST: probability of a right answer under the faults of the moment.
         good_first_ST: probability that the first turn is good code.
         recovery_ST: probability of a right answer where the first call met a fault.
+        faulted_first_ST: probability that the first call meets one.
     """
 
     accuracy_ST: Floats
     good_first_ST: Floats
     recovery_ST: Floats
+    faulted_first_ST: Floats
 
-    def areas(self) -> tuple[Floats, Floats, Floats]:
-        """Area under each seed's curve of each figure by updates, divided by their number: (S,) each."""
+    def areas(self) -> tuple[Floats, Floats]:
+        """Area under each seed's accuracy and good-first curve by updates, divided by their number: (S,), (S,)."""
         updates = np.arange(self.accuracy_ST.shape[1], dtype=np.float64)
-        accuracy, good_first, recovery = (
-            np.array([auc(updates, curve) for curve in curves])
-            for curves in (self.accuracy_ST, self.good_first_ST, self.recovery_ST)
+        accuracy, good_first = (
+            np.array([auc(updates, curve) for curve in curves]) for curves in (self.accuracy_ST, self.good_first_ST)
         )
-        return accuracy, good_first, recovery
+        return accuracy, good_first
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,13 +320,14 @@ def simulate(
     prompts = 2 * PROMPTS if rule == "grpo_2p" else PROMPTS
     size = GROUP_SIZE if rule in ("grpo", "grpo_2p") else 2 * GROUP_SIZE
     initial_share_S = confused_share(softmax(before_logits))
-    accuracy_ST, good_first_ST, recovery_ST = (np.empty((seeds, steps + 1)) for _ in range(3))
+    accuracy_ST, good_first_ST, recovery_ST, faulted_first_ST = (np.empty((seeds, steps + 1)) for _ in range(4))
     for step in range(steps + 1):
         before_SA, after_SA = softmax(before_logits), softmax(after_logits)
         faults = fault_rates(initial_share_S if mode == "frozen" else confused_share(before_SA), correlation)
         outcomes = turn_outcomes(before_SA, *faults), turn_outcomes(after_SA, *faults)
         accuracy_ST[:, step], recovery_ST[:, step] = exact_values(*outcomes, answers, max_calls)
         good_first_ST[:, step] = before_SA[:, GOOD]
+        faulted_first_ST[:, step] = outcomes[0][:, [GOOD_FAULTED, CONFUSED_FAULTED]].sum(axis=-1)
         if step == steps:
             break
         generator = rng.generator(rng.key(seed, "sampling", step))
@@ -340,7 +343,7 @@ def simulate(
             before_logits + scale_S1 * before_gradient,
             after_logits + scale_S1 * after_gradient,
         )
-    return Curves(accuracy_ST, good_first_ST, recovery_ST)
+    return Curves(accuracy_ST, good_first_ST, recovery_ST, faulted_first_ST)
 
 
 def _check(
@@ -388,7 +391,11 @@ class Gain(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Differences of two rules in one setting, each of the area under a curve, paired by seed."""
+    """Differences of two rules in one setting, paired by seed.
+
+    Of the areas under accuracy and good first calls; and of recovery, over all updates, weighted by how many faulted
+    first calls both rules have there (``difference``).
+    """
 
     accuracy: Gain
     good_first: Gain
@@ -399,14 +406,21 @@ class Cell:
 
 
 def difference(ours: Curves, theirs: Curves) -> Cell:
-    """Δ AUC of each figure, paired by seed. Raises ConfigError for one seed."""
+    """The differences of two rules' curves. Raises ConfigError for one seed."""
     if len(ours.accuracy_ST) < 2:
         raise ConfigError("seeds", len(ours.accuracy_ST), "an integer >= 2, for a standard error")
-    gains = []
-    for our_area_S, their_area_S in zip(ours.areas(), theirs.areas(), strict=True):
-        delta_S = our_area_S - their_area_S
-        gains.append(Gain(float(delta_S.mean()), float(delta_S.std(ddof=1) / np.sqrt(len(delta_S)))))
-    return Cell(*gains)
+    deltas = [a_S - b_S for a_S, b_S in zip(ours.areas(), theirs.areas(), strict=True)]
+    weights_ST = common_weights(ours.faulted_first_ST, theirs.faulted_first_ST)
+    deltas.append((weights_ST * (ours.recovery_ST - theirs.recovery_ST)).sum(axis=-1) / weights_ST.sum(axis=-1))
+    return Cell(*(Gain(float(d_S.mean()), float(d_S.std(ddof=1) / np.sqrt(len(d_S)))) for d_S in deltas))
+
+
+def common_weights(ours: Floats, theirs: Floats) -> Floats:
+    """Weights of a difference of two shares that are known from so many cases: half their harmonic mean, 0 for none.
+
+    Both sides get the same, or one would weigh more where it has more cases (Mantel and Haenszel 1959).
+    """
+    return np.divide(ours * theirs, ours + theirs, out=np.zeros_like(ours), where=ours * theirs > 0)
 
 
 SETTINGS: tuple[tuple[float, Mode], ...] = (
@@ -488,4 +502,4 @@ def main(config: TheoryConfig) -> None:
     print(text)
     if config.out is not None:
         config.out.parent.mkdir(parents=True, exist_ok=True)
-        config.out.write_text(text + "\n", encoding="utf-8")
+        atomic_write(config.out, text + "\n")

@@ -496,8 +496,8 @@ def test_a_signal_ends_the_run_after_its_step_with_a_checkpoint(
 
 
 def test_a_second_signal_ends_the_run_within_its_step_and_leaves_no_process(cache: Path, tmp_path: Path) -> None:
-    # Steps of seconds, so that the second signal comes within the first one's.
-    process = train(*tiny_config(cache, **{"algo.prompts": 512}).arguments(), cwd=tmp_path)
+    # Steps of many seconds, so that the second signal comes within the first one's, however loaded the machine is.
+    process = train(*tiny_config(cache, **{"algo.prompts": 4096}).arguments(), cwd=tmp_path)
     assert process.stdout is not None
     wait_for(cache / "run" / "metrics.jsonl", '"step": 0', process)
     started = descendants(process)

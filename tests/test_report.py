@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
+from experiments import __main__ as experiments_command
 from experiments import store
 from experiments.report import ReportConfig, report
+from experiments.sweep import SweepConfig, plan
 from tests.synthetic_runs import arm, synthetic_run
 from tool_gym.errors import ConfigError
 
@@ -64,6 +68,51 @@ def test_text_from_a_run_cannot_become_markup(tmp_path: Path) -> None:
     assert "&lt;script" in page
 
 
+def test_a_page_says_how_many_of_a_preset_s_runs_it_has(tmp_path: Path) -> None:
+    planned = [run for _, run in plan(SweepConfig(out=tmp_path, dry_run=True))]
+    folder = tmp_path / "quick" / "store"
+    for config in planned[:3]:
+        store.put(folder, store.pack(synthetic_run(config)), config)
+    assert "3 of the 12 planned runs of quick of" in write(folder, tmp_path / "one")
+    other = synthetic_run(arm("roc", 99))
+    store.put(folder, store.pack(other), other.config)
+    assert "4 runs, among them 3 of the 12 planned runs of quick, of" in write(folder, tmp_path / "two")
+
+
+def test_a_page_of_several_stores_has_each_run_once_and_says_what_becomes_of_a_lead(tmp_path: Path) -> None:
+    steps = np.arange(21)
+
+    def curve(at_quarter: float, last: float) -> np.ndarray:
+        return np.where(steps % 5 == 0, np.interp(steps, [0, 5, 20], [0.1, at_quarter, last]), math.nan)
+
+    for seed in range(6):
+        wobble = 0.001 * seed
+        arms = {"switch": ("stratified", curve(0.5 + wobble, 0.9)), "plain": (None, curve(0.3, 0.6 + wobble))}
+        for name, (switch_to, good_first) in arms.items():
+            rule = "stratified" if switch_to is None else "roc"
+            config = arm(rule, seed, algo__switch_to=switch_to)
+            run = synthetic_run(config, eval__good_first_call=good_first)
+            store.put(tmp_path / name, store.pack(run), config)
+            if seed == 0:
+                store.put(tmp_path / "switch", store.pack(run), config)
+    page = report(
+        ReportConfig((tmp_path / "switch", tmp_path / "plain"), tmp_path / "out"), Console(file=io.StringIO())
+    ).read_text(encoding="utf-8")
+    assert "12 runs of 2 arms" in page
+    assert re.search(r"a lead in good first calls of \+0\.20.*it changes by \+0\.09.*: it grows\.", page)
+    # The same run with other results in two stores is no one's to choose between.
+    config = arm("stratified", 0)
+    store.put(tmp_path / "plain", store.pack(synthetic_run(config, 0.9)), config)
+    with pytest.raises(ConfigError, match="the same results of a run"):
+        report(ReportConfig((tmp_path / "switch", tmp_path / "plain"), tmp_path / "out"), Console(file=io.StringIO()))
+
+
+@pytest.mark.parametrize("command", ["report", "compare"])
+def test_without_a_folder_there_is_one_line(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert experiments_command.run([command]) == 2
+    assert capsys.readouterr().err.startswith("error: folder")
+
+
 def test_a_store_without_runs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="finished runs"):
         write(tmp_path, tmp_path / "report")
@@ -75,6 +124,6 @@ def test_an_environment_that_the_smallest_model_does_not_reach_has_a_page_withou
             run = synthetic_run(arm(rule, seed, env__id="tool_gym/Retrieval-v0"), level, noise=0.02)
             store.put(tmp_path / "store", store.pack(run), run.config)
     page = write(tmp_path / "store", tmp_path / "report")
-    assert "the smallest model" not in page
+    assert "Claims of the smallest model" not in page
     assert (tmp_path / "report" / "gain_accuracy.png").exists()
     assert not (tmp_path / "report" / "theory.png").exists()
