@@ -18,8 +18,9 @@ report: $(READY)
 	$(BIN)/python -m experiments sweep quick $(ARGS)
 	$(BIN)/python -m experiments report sweeps/quick/store
 
+# in two processes; the tests of a file share what they make
 test: $(READY)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 check: $(READY)
 	$(BIN)/ruff check .

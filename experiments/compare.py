@@ -58,7 +58,8 @@ def compare(config: CompareConfig, console: Console) -> None:
         told = f"these runs are of different revisions of the code: {', '.join(revisions)}"
         console.print(printable(told), markup=False, highlight=False)
     for setting, members in settings_of(runs).items():
-        console.print(f"\n### {printable(label(setting))}\n", markup=False, highlight=False)
+        told = printable(label(setting).replace("ρ", "rho"))
+        console.print(f"\n### {told}\n", markup=False, highlight=False)
         for line in _tables(by_arm(members), baseline):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
 
