@@ -8,7 +8,7 @@ fixed before the runs, in SCIENCE; ``ADDED`` says what came later.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
@@ -38,6 +38,7 @@ from tool_gym.errors import ConfigError
 Numbers = npt.NDArray[np.float64]
 Setting = tuple[tuple[str, Any], ...]
 """What the runs of a comparison have in common: fields and values, rule and seed aside."""
+Settings = Mapping[Setting, Sequence[Run]]
 
 _ARM_FIELDS = frozenset({"algo.selector", "algo.switch_to", "run.seed", "run.stack"})
 _SHORT = {
@@ -553,7 +554,11 @@ class _Sample:
 
 def estimate(contrast: Contrast, runs: Sequence[Run]) -> list[Estimate]:
     """The answers in every setting that has both arms (both settings, where it is across them), with Holm's p."""
-    samples = _within(contrast, runs) if contrast.across is None else _across(contrast, runs)
+    return _answers(contrast, settings_of(runs))
+
+
+def _answers(contrast: Contrast, settings: Settings) -> list[Estimate]:
+    samples = _within(contrast, settings) if contrast.across is None else _across(contrast, settings)
     found = [answer for sample in samples if (answer := _estimate(contrast, sample)) is not None]
     tested = [number for number, answer in enumerate(found) if answer.paired.n > 1]
     if tested:
@@ -563,8 +568,8 @@ def estimate(contrast: Contrast, runs: Sequence[Run]) -> list[Estimate]:
     return found
 
 
-def _within(contrast: Contrast, runs: Sequence[Run]) -> Iterator[_Sample]:
-    for setting, members in settings_of(runs).items():
+def _within(contrast: Contrast, settings: Settings) -> Iterator[_Sample]:
+    for setting, members in settings.items():
         arms = by_arm(members)
         ours, theirs = arms.get(contrast.ours, {}), arms.get(contrast.theirs, {})
         if seeds := sorted(ours.keys() & theirs.keys()):
@@ -572,11 +577,11 @@ def _within(contrast: Contrast, runs: Sequence[Run]) -> Iterator[_Sample]:
             yield _Sample(setting, values, (ours[seeds[0]].config,))
 
 
-def _across(contrast: Contrast, runs: Sequence[Run]) -> Iterator[_Sample]:
+def _across(contrast: Contrast, settings: Settings) -> Iterator[_Sample]:
     """Gains in pairs of settings that differ in one field alone: the other value's, and that of the contrast's."""
     assert contrast.across is not None
     field, base = contrast.across
-    samples = {sample.setting: sample for sample in _within(contrast, runs)}
+    samples = {sample.setting: sample for sample in _within(contrast, settings)}
     for setting, sample in samples.items():
         value = dict(setting).get(field, base)
         partner = samples.get(tuple((name, base if name == field else other) for name, other in setting))
@@ -617,5 +622,6 @@ def _estimate(contrast: Contrast, sample: _Sample) -> Estimate | None:
 
 def all_estimates(runs: Sequence[Run]) -> list[tuple[Contrast, list[Estimate]]]:
     """Every question that the runs can answer, with its answers."""
-    tables = [(contrast, estimate(contrast, runs)) for contrast in CONTRASTS]
+    settings = settings_of(runs)
+    tables = [(contrast, _answers(contrast, settings)) for contrast in CONTRASTS]
     return [(contrast, answers) for contrast, answers in tables if answers]

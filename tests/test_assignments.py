@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.config import PolicyConfig, SFTConfig
+from agents.config import Config, PolicyConfig, SFTConfig
+from agents.setup import Setup
 from agents.tokenizer import Tokenizer
 from tool_gym import rng
 from tool_gym.episodes import Episodes
@@ -417,6 +418,16 @@ def test_an_unknown_style_is_refused_with_the_known_ones_named():
 def test_the_default_mixture_is_complete_and_of_known_styles():
     assert sum(Assignments.mixture.values()) == pytest.approx(1.0, abs=1e-12)
     assert set(Assignments.mixture) <= set(STYLES)
+
+
+def test_training_is_on_its_own_levels_and_the_cold_start_shows_one_more(monkeypatch):
+    config = Config().replace(**{"env.id": "tool_gym/Assignments-v0"})
+    setup = Setup.open(config)
+    setup.close()
+    assert (setup.difficulties, setup.harder, setup.shown) == ((3,), 4, [3, 4])
+    monkeypatch.setattr(Assignments, "trained", (7,))
+    with pytest.raises(ConfigError, match=r"Task\.trained: got 7; allowed: 3, 4, 5, 6"):
+        Setup.open(config)
 
 
 def test_its_cold_start_is_one_that_can_be_run():
