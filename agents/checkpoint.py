@@ -49,8 +49,13 @@ def atomic_write(path: Path, content: str | bytes) -> None:
     Raises OSError where it cannot be written; what stood there before is left as it was.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    _write(temporary, content)
-    os.replace(temporary, path)
+    try:
+        _write(temporary, content)
+        os.replace(temporary, path)
+    except OSError:
+        # A full disk is no place for half a file that nobody reads.
+        temporary.unlink(missing_ok=True)
+        raise
     sync(path.parent)
 
 

@@ -15,7 +15,7 @@ from agents.signals import Stopped
 from tool_gym.errors import ConfigError, ToolGymError
 from tool_gym.protocol import printable
 
-_RULE = re.compile(r"^[\s│╭╮╰╯─━|+-]*$")
+_RULE = re.compile(r"^([\s│╭╮╰╯─━|+-]*|[╭+].*)$")
 _FRAME = re.compile(r"^[│|]?\s?|\s*[│|]?$")
 
 
@@ -79,6 +79,6 @@ def _one_line(text: str) -> str:
         else:
             parts[-1].append(_FRAME.sub("", line).strip())
     told = [" ".join(part) for part in parts if part]
-    # The first is a title, and the help is where it always is.
-    kept = [part for part in told[1:] if not part.startswith("For full helptext")] or told
+    # The help is where it always is.
+    kept = [part for part in told if not part.startswith("For full helptext")] or told
     return "; ".join(re.sub(r"\s+", " ", part) for part in kept)[:600]

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import math
 import re
 import types
@@ -417,9 +418,19 @@ class Config:
         for dotted, value in changes.items():
             group, _, name = dotted.partition(".")
             if group not in values or name not in values[group]:
-                raise ConfigError("config", dotted, "a field of the configuration, as group.name")
+                raise _no_field(dotted)
             values[group][name] = value
         return Config.from_dict(values)
+
+
+def _no_field(dotted: str) -> ConfigError:
+    """The error of a name that is no field, with those that are like it."""
+    fields = [f"{group}.{name}" for group, values in Config().to_dict().items() for name in values]
+    # Of a field that stands in another group its own name is enough.
+    named = [field for field in fields if field.endswith(f".{dotted.rpartition('.')[2]}")]
+    near = named or difflib.get_close_matches(dotted, fields)
+    hint = f", such as {' or '.join(near)}" if near else ""
+    return ConfigError("config", dotted, f"a field of the configuration, as group.name{hint}")
 
 
 def _build(cls: type[Any], values: dict[str, Any], group: str) -> Any:
@@ -428,7 +439,7 @@ def _build(cls: type[Any], values: dict[str, Any], group: str) -> Any:
         raise ConfigError("config", values, f"the fields of {cls.__name__} by name")
     unknown = set(values) - set(hints)
     if unknown:
-        raise ConfigError("config", f"{group}{sorted(unknown)[0]}", "a field of the configuration")
+        raise _no_field(f"{group}{sorted(unknown)[0]}")
     arguments = {}
     for name, value in values.items():
         hint = hints[name]

@@ -7,7 +7,7 @@ one, in a thread of its own, up to where it samples or needs a gradient: there i
 all that wait for the same are served in one batch. What a run comes to depends on whom it is stacked with, in the last
 bits: the stack is part of its identity, stops at a common step, and is gone on with as a stack. The same bytes each
 time are promised on the CPU alone: on a GPU they also depend on which rows are decoded together, so on how soon tools
-answer. A run that fails ends its stack.
+answer. A run that fails leaves its stack, and the others go on without it; what fails in joint arithmetic fails all.
 
 Cold starts are made one by one, as for runs alone, and shared with them.
 """
@@ -225,14 +225,13 @@ class Stack:
             self._serve()
             self._changed.wait_for(lambda: number in self._answers or self.failure is not None)
             if self.failure is not None:
-                raise RuntimeError("another run of the stack failed, or what they did together") from self.failure
+                raise RuntimeError("what the runs of the stack did together failed") from self.failure
             return self._answers.pop(number)
 
-    def leave(self, number: int, failure: BaseException | None = None) -> None:
-        """Run ``number`` is over; with a failure, the others are, too."""
+    def leave(self, number: int) -> None:
+        """Run ``number`` is over: the others go on without it."""
         with self._changed:
             self._running.discard(number)
-            self.failure = self.failure or failure
             self._serve()
             self._changed.notify_all()
 
@@ -318,7 +317,8 @@ def train_stack(configs: Sequence[Config], stop: StopSignals) -> list[Path]:
         configs: at least two, with the same ``run.stack`` and alike in what ``alike`` gives, in folders of their own.
         stop: handles the signals; all runs stop after the same step.
 
-    Returns the folders. Raises ConfigError where they cannot be stacked, and what the first run to fail raised.
+    Returns the folders. Raises ConfigError where they cannot be stacked; what failed in the joint arithmetic; and,
+    when the other runs are over, what a run that failed by itself raised.
     """
     _check(configs)
     configs = [_keeping_enough(config) for config in configs]
@@ -331,10 +331,11 @@ def train_stack(configs: Sequence[Config], stop: StopSignals) -> list[Path]:
             _cold_starts(configs, pool)
         stack = Stack(len(configs), stop)
         stopped: list[Stopped] = []
+        failed: list[BaseException] = []
 
         def member(number: int) -> None:
             own, config, folder = _Member(stack, number), configs[number], folders[number]
-            notes, failure = _Notes(str(config.run.name)), None
+            notes = _Notes(str(config.run.name))
             try:
                 if runs.has_config(folder):
                     trainer.resume(folder, notes, own, own, pool)
@@ -343,10 +344,10 @@ def train_stack(configs: Sequence[Config], stop: StopSignals) -> list[Path]:
             except Stopped as error:
                 stopped.append(error)
             except BaseException as error:
-                failure = error
                 if stack.failure is None:
+                    failed.append(error)
                     notes.note(f"failed: {error}")
-            stack.leave(number, failure)
+            stack.leave(number)
 
         # Threads do not outlive a second signal, which ends the process from here.
         threads = [threading.Thread(target=member, args=(n,), daemon=True) for n in range(len(configs))]
@@ -362,8 +363,8 @@ def train_stack(configs: Sequence[Config], stop: StopSignals) -> list[Path]:
             raise
     if stack.failure is not None:
         raise stack.failure
-    if stopped:
-        raise stopped[0]
+    for ending in (*stopped, *failed):
+        raise ending
     return folders
 
 
@@ -415,9 +416,10 @@ def _cold_starts(configs: Sequence[Config], pool: InterpreterPool) -> None:
 
 
 def _to_common_step(folders: Sequence[Path]) -> bool:
-    """Take back every run to the last step that all can go on from; False: to its start, as one has not begun.
+    """Take back every run to the last step that all can go on from; False: to its start.
 
-    Raises ConfigError where all have begun and there is no such step, or another process works on one.
+    To its start where one has not begun, or where one failed so early that the others have kept no such step.
+    Raises ConfigError where a run that has begun cannot go on from any step, or another process works on one.
     """
     there = [folder for folder in folders if runs.has_config(folder)]
     with contextlib.ExitStack() as held:
@@ -425,10 +427,12 @@ def _to_common_step(folders: Sequence[Path]) -> bool:
             held.enter_context(runs.locked(folder))
             checkpoints.remove_leftovers(folder)
         begun = len(there) == len(folders) and all(checkpoints.by_step(folder / "checkpoints") for folder in folders)
-        common = set.intersection(*map(trainer.usable_steps, folders)) if begun else set()
-        if begun and not common:
-            wanted = "a checkpoint of the same step as the other runs of the stack: some are damaged or gone"
-            raise ConfigError("run", str(folders[0]), wanted)
+        usable = [trainer.usable_steps(folder) for folder in folders] if begun else []
+        for folder, steps in zip(folders, usable, strict=False):
+            if not steps:
+                raise ConfigError("run", str(folder), "a checkpoint to go on from: they are damaged or gone")
+        common = set[int]().union(*usable[:1]).intersection(*usable[1:])
+        begun = bool(common)
         for folder in there:
             # Without it the run is not finished, whatever becomes of its checkpoints.
             (folder / "summary.json").unlink(missing_ok=True)

@@ -1,8 +1,9 @@
 """The questions asked of a store of runs, and their answers: differences paired by seed, with interval and verdict.
 
 What is claimed is a sign, or that there is no difference to speak of: by the paper (rStar2-Agent, arXiv 2508.20722),
-or by the smallest model (experiments/theory.py) for the setting at hand. Estimands, signs and the rule for them were
-fixed before the runs, in SCIENCE; ``ADDED`` says what came later.
+or by the smallest model (experiments/theory.py) for the setting at hand. Where nobody claims anything, the claim that
+there is no difference to speak of is tried, so that each question has a verdict. Estimands, signs and the rule for
+them were fixed before the runs, in SCIENCE; ``ADDED`` says what came later.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from experiments.statistics import (
     verdict,
 )
 from experiments.store import ASIDE, Run, differing, flat
-from tool_gym.errors import ConfigError
+from tool_gym.errors import ConfigError, ToolGymError
+from tool_gym.registration import resolve
 
 Numbers = npt.NDArray[np.float64]
 Setting = tuple[tuple[str, Any], ...]
@@ -181,18 +183,34 @@ def _area_over_tokens(column: str) -> Callable[[Run, Run], tuple[float, float]]:
 
 
 def _rescaled_area(run: Run) -> float:
-    """Area under accuracy on a scale where guessing is 0 and being right is 1, for comparisons across `answers`."""
-    return rescale_accuracy(run.area("eval/accuracy"), run.config.env.answers or 10)
+    """Area under accuracy on a scale where guessing is 0 and being right is 1, for comparisons across `answers`.
+
+    NaN where the task declares no luck, or is not installed here.
+    """
+    luck = _luck(run.config.env.id, run.config.env.answers)
+    return math.nan if luck is None else rescale_accuracy(run.area("eval/accuracy"), luck)
+
+
+@lru_cache
+def _luck(env_id: str, answers: int | None) -> float | None:
+    """How often a guess is right, None where that is not known."""
+    if answers is not None:
+        return 1 / answers
+    try:
+        return resolve(env_id).task.luck
+    except ToolGymError:
+        return None
 
 
 def _recovery(ours: Run, theirs: Run) -> tuple[float, float]:
     """Right answers where the first call met a fault: means over the validations in which both have such rollouts.
 
     Weighted by how many both have. An area would be undefined where a validation has none, that is where the policy is
-    good: the pairs that are left would be chosen by their result.
+    good: the pairs that are left would be chosen by their result. Step 0 is left out, where both arms are the same
+    policy and which has more of such rollouts than any later one.
     """
     counts = [np.nan_to_num(run.columns["eval/faulted_first_calls"]) for run in (ours, theirs)]
-    weights = theory.common_weights(*counts)
+    weights = theory.common_weights(*counts) * (ours.columns["step"] > 0)
     both = weights > 0
     if not both.any():
         return math.nan, math.nan
@@ -212,11 +230,17 @@ def _in_quarter(column: str, quarter: int) -> Callable[[Run], float]:
     return of_run
 
 
+def last_before_switch(config: Config) -> int:
+    """The update of the last validation before the arms of `switch` part, after a quarter of the updates."""
+    every = config.run.eval_every
+    return config.run.steps // 4 // every * every
+
+
 def _at_quarter(run: Run) -> float:
-    """Good first calls on validation problems at the last time before the arms of `switch` part."""
+    """Good first calls on validation problems then."""
     updates, values = run.curve("eval/good_first_call")
-    before = updates <= run.config.run.steps / 4
-    return float(values[before][-1]) if before.any() else math.nan
+    then = values[updates == last_before_switch(run.config)]
+    return float(then[0]) if len(then) else math.nan
 
 
 def _since_quarter(run: Run) -> float:
@@ -264,8 +288,8 @@ CHANGE_OF_ERRORS = single(
 )
 RECOVERY = Figure("right after a faulted first call, all validations", _recovery, modelled="recovery")
 LENGTH = single("tokens of a rollout at the end", lambda run: run.test("mean_length"), margin=None)
-LEAD = single("good first calls at the quarter", _at_quarter)
-SINCE = single("good first calls gained since the quarter", _since_quarter)
+LEAD = single("good first calls at the last validation before the switch", _at_quarter)
+SINCE = single("good first calls gained since the last validation before the switch", _since_quarter)
 RESPONSE = Figure(
     "extra fall of own errors per unit of extra selection", _extra_response, margin=None, sides=("response", "none")
 )
@@ -301,10 +325,11 @@ NOT_TRIED = (
 
 ADDED = (
     "no verdict below six pairs; claims of no difference to speak of; the smallest model with the runs' own loss; "
-    "recovery with common weights; the response to selection; changes from the third quarter to the last; differences "
-    "from grpo_2g other than grpo's"
+    "recovery with common weights, step 0 aside; the response to selection; changes from the third quarter to the "
+    "last; differences from grpo_2g other than grpo's; that claims of no difference are tried where nobody makes any"
 )
-"""What was not fixed before the runs, but on 2026-11-30, when 158 runs of the headline had been made (docs/LOG.md)."""
+"""What was not fixed before the runs, but on 2026-11-30, when up to 235 runs of the headline had been made
+(docs/LOG.md)."""
 
 
 @dataclass(frozen=True)
@@ -316,9 +341,10 @@ class Contrast:
         question: in words.
         ours, theirs: arms. The same one twice: what is compared are the two numbers that the figure has of a run.
         figure: what is compared.
-        paper: the sign that the paper claims; 0 if it says nothing.
+        paper: the sign that the paper claims, 0 for no difference to speak of; None if it says nothing.
         across: a field and a value: then the question is by how much ours − theirs is larger where the field has
             another value, all else being equal.
+        about: of which other values; None: of any.
     """
 
     number: int
@@ -326,8 +352,9 @@ class Contrast:
     ours: str
     theirs: str
     figure: Figure
-    paper: int = 0
+    paper: int | None = None
     across: tuple[str, Any] | None = None
+    about: Callable[[Config], bool] | None = None
 
     @property
     def difference(self) -> str:
@@ -345,16 +372,20 @@ class Contrast:
         return self.figure.sides or (self.ours, self.theirs)
 
 
-def _filter(
-    number: int, question: str, figure: Figure, paper: int = 0, across: tuple[str, Any] | None = None
-) -> Contrast:
+def _filter(number: int, question: str, figure: Figure, paper: int | None = None, **more: Any) -> Contrast:
     """A question about the filter: roc against the same quotas without it."""
-    return Contrast(number, question, "roc", "stratified", figure, paper, across)
+    return Contrast(number, question, "roc", "stratified", figure, paper, **more)
 
 
 def _usual(field: str) -> tuple[str, Any]:
     """A field and its default."""
     return field, flat(Config())[field]
+
+
+def _slipless(config: Config) -> bool:
+    """Whether no demonstration of the cold start shows an error of the policy's own."""
+    mixture = config.sft.mixture
+    return mixture is not None and not any(share > 0 for style, share in mixture.items() if style.startswith("slip"))
 
 
 CONTRASTS: tuple[Contrast, ...] = (
@@ -365,14 +396,16 @@ CONTRASTS: tuple[Contrast, ...] = (
     _filter(1, "the same over generated tokens", ACCURACY_TOKENS, 1),
     _filter(1, "and at the end, on test problems?", FINAL_ACCURACY, 1),
     *(
-        _filter(2, "does the gain grow where faults follow the reasoning?", f, 0, ("noise.correlation", 0.0))
+        _filter(2, "does the gain grow where faults follow the reasoning?", f, across=("noise.correlation", 0.0))
         for f in PRIMARY
     ),
-    *(_filter(2, "does it where faults stay as frequent?", f, 0, _usual("noise.reference")) for f in PRIMARY),
+    *(_filter(2, "does it where faults stay as frequent?", f, across=_usual("noise.reference")) for f in PRIMARY),
     Contrast(3, "are there fewer than under plain GRPO?", "roc", "grpo", ERRORS, -1),
     _filter(3, "and than under the control?", ERRORS, -1),
     Contrast(3, "do they go on falling?", "roc", "roc", ERRORS_STILL_FALLING, -1),
-    Contrast(3, "do they under plain GRPO, which the paper says comes to rest?", "grpo", "grpo", ERRORS_STILL_FALLING),
+    Contrast(
+        3, "do they come to rest under plain GRPO, as the paper says?", "grpo", "grpo", ERRORS_STILL_FALLING, paper=0
+    ),
     Contrast(3, "do they fall faster than under plain GRPO?", "roc", "grpo", CHANGE_OF_ERRORS, -1),
     *(Contrast(4, "twice the rollouts, all trained on", "grpo_2g", "grpo", f) for f in PRIMARY),
     *(
@@ -395,15 +428,15 @@ CONTRASTS: tuple[Contrast, ...] = (
     Contrast(7, "what a late start still gains", "stratified→roc", "stratified", FINAL_GOOD_FIRST),
     Contrast(7, "what an early start is worth beside a late one", "roc", "stratified→roc", FINAL_GOOD_FIRST),
     _filter(7, "the response of the policy's own errors to selection", RESPONSE),
-    *(_filter(8, "is the gain another?", f, 0, _usual("sft.mixture")) for f in PRIMARY),
+    *(_filter(8, "is the gain another?", f, across=_usual("sft.mixture"), about=_slipless) for f in PRIMARY),
     *(Contrast(9, "a filter, or a penalty in the reward?", "roc", "penalty", f, 1) for f in PRIMARY),
     *(Contrast(9, "how far from choosing by true quality?", "roc", "oracle", f) for f in PRIMARY),
     *(Contrast(9, "counting only errors that the policy caused", "roc_policy", "roc", f) for f in PRIMARY),
-    *(_filter(10, "is the gain another with refill?", f, 0, _usual("algo.refill")) for f in PRIMARY),
+    *(_filter(10, "is the gain another with refill?", f, across=_usual("algo.refill")) for f in PRIMARY),
     Contrast(11, "shorter responses?", "roc", "grpo", LENGTH, -1),
     Contrast(11, "higher accuracy?", "roc", "grpo", FINAL_ACCURACY, 1),
-    *(_filter(12, "at another learning rate", f, 0, _usual("algo.learning_rate")) for f in PRIMARY),
-    *(_filter(12, "with another normalisation of the loss", f, 0, _usual("algo.normalisation")) for f in PRIMARY),
+    *(_filter(12, "at another learning rate", f, across=_usual("algo.learning_rate")) for f in PRIMARY),
+    *(_filter(12, "with another normalisation of the loss", f, across=_usual("algo.normalisation")) for f in PRIMARY),
 )
 """Every paired question."""
 
@@ -423,6 +456,8 @@ PAPER = "the paper"
 MODEL = "the smallest model"
 TABLE = "the smallest model (loss per episode)"
 """The smallest model with the loss with which SCIENCE's table was made, and so its first predictions."""
+NOBODY = "nobody, tried"
+"""Where there is no claim."""
 
 _FIRST_PREDICTIONS = (1, 2, 6, 8)  # estimands that SCIENCE's table was about
 _REACH = frozenset(
@@ -438,7 +473,7 @@ _LOSSES: dict[str, theory.Normalisation] = {"token": "turn", "constant": "episod
 
 def claims_of(contrast: Contrast, configs: Sequence[Config]) -> tuple[Claim, ...]:
     """What is claimed of a contrast where runs are configured so; two configurations where it is across settings."""
-    found = [Claim(PAPER, contrast.paper)] if contrast.paper else []
+    found = [] if contrast.paper is None else [Claim(PAPER, contrast.paper)]
     own = _claim(contrast, [predicted(config, contrast.ours, contrast.theirs) for config in configs], MODEL)
     found += own
     if contrast.number in _FIRST_PREDICTIONS:
@@ -447,6 +482,8 @@ def claims_of(contrast: Contrast, configs: Sequence[Config]) -> tuple[Claim, ...
             _LOSSES.get(c.algo.normalisation) != "episode" for c in configs
         ):
             found += tabled
+    if not found and contrast.figure.margin is not None:
+        found = [Claim(NOBODY, 0)]
     return tuple(found)
 
 
@@ -472,8 +509,10 @@ def predicted(
         ours, theirs: rules.
         loss: how the model's gradient is normalised; None: as the run's loss is.
 
-    None where the model does not reach: another rule or kind of noise, negative correlation, a loss that averages
-    within each rollout, or another value than the default of a field that the model does not have.
+    Accuracy is under the faults of evaluations, which follow the first policy also where those of the training follow
+    the current one. None where the model does not reach: another rule or kind of noise, negative correlation, a cold
+    start other than its two, a loss that averages within each rollout, or another value than the default of a field
+    that the model does not have.
     """
     noise = config.noise
     correlation = {"iid": 0.0, "correlated": noise.correlation}.get(noise.kind)
@@ -484,9 +523,12 @@ def predicted(
         return None
     calls = (config.env.max_turns or 5) - 1
     mixture = config.sft.mixture
-    slips = mixture is None or any(share > 0 for style, share in mixture.items() if style.startswith("slip"))
+    if mixture not in (None, theory.MIXTURE_WITHOUT_SLIPS):
+        return None
     running = noise.reference == "running"
-    setting = (config.env.answers or 10, calls, correlation, running, slips, loss)
+    luck = _luck(config.env.id, config.env.answers)
+    assert luck is not None, "it is the default family's"
+    setting = (round(1 / luck), calls, correlation, running, mixture is None, loss)
     return theory.difference(_simulated(ours, *setting), _simulated(theirs, *setting))
 
 
@@ -511,7 +553,9 @@ def _simulated(
     loss: theory.Normalisation,
 ) -> theory.Curves:
     mode: theory.Mode = "running" if running else "frozen"
-    return theory.simulate(rule, answers, calls, correlation, mode, slips=slips, normalisation=loss)
+    return theory.simulate(
+        rule, answers, calls, correlation, mode, slips=slips, normalisation=loss, frozen_evaluation=True
+    )
 
 
 # ---------------------------------------------------------------- answers
@@ -585,7 +629,7 @@ def _across(contrast: Contrast, settings: Settings) -> Iterator[_Sample]:
     for setting, sample in samples.items():
         value = dict(setting).get(field, base)
         partner = samples.get(tuple((name, base if name == field else other) for name, other in setting))
-        if value == base or partner is None:
+        if value == base or partner is None or not (contrast.about is None or contrast.about(sample.configs[0])):
             continue
         seeds = sorted(sample.values.keys() & partner.values.keys())
         gains = {seed: (_gain(sample.values[seed]), _gain(partner.values[seed])) for seed in seeds}

@@ -7,6 +7,7 @@ other.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -17,7 +18,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -105,7 +105,7 @@ def _stop(number: int, _: object) -> Never:
     raise SystemExit(128 + number)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _terminable() -> Iterator[None]:
     """SIGTERM ends the block like Ctrl-C does, so that what it started is ended too."""
     before = signal.signal(signal.SIGTERM, _stop)
@@ -125,15 +125,21 @@ def run_local(jobs: Sequence[Job], on_outcome: OnOutcome, *, processes: int) -> 
             while waiting or running:
                 while waiting and len(running) < processes:
                     unit = waiting.pop(_next(waiting, [job for unit, _, _ in running for job in unit], made))
-                    unit[0].folder.parent.mkdir(parents=True, exist_ok=True)
-                    running.append((unit, *_start_unit(unit)))
+                    try:
+                        running.append((unit, *_start_unit(unit)))
+                    except OSError as error:
+                        # Its folder's doing, or the machine's: the others may fare better.
+                        for job in unit:
+                            on_outcome(Outcome(job, None, _noted(_log_of(unit), error)))
                 time.sleep(_LOOK)
                 for ended in [one for one in running if one[1].poll() is not None]:
                     running.remove(ended)
                     unit, process, log = ended
                     for job in unit:
                         made.add(cold_start_key(job.config))
-                        on_outcome(Outcome(job, _packed(job, log) if process.returncode == 0 else None, log))
+                        # Of a stack some may have finished where another failed.
+                        over = process.returncode == 0 or (len(unit) > 1 and runs.finished(job.folder))
+                        on_outcome(Outcome(job, _packed(job, log) if over else None, log))
         finally:
             for _, process, _ in running:
                 process.terminate()
@@ -149,13 +155,25 @@ def by_stack(jobs: Sequence[Job]) -> list[list[Job]]:
     return list(units.values())
 
 
-def _start_unit(unit: Sequence[Job]) -> tuple[subprocess.Popen[bytes], Path]:
+def _log_of(unit: Sequence[Job]) -> Path:
     first = unit[0]
+    name = first.name if first.config.run.stack is None else f"stack_{first.config.run.stack}"
+    return first.folder.parent / f"{name}.log"
+
+
+def _start_unit(unit: Sequence[Job]) -> tuple[subprocess.Popen[bytes], Path]:
+    first, log = unit[0], _log_of(unit)
+    log.parent.mkdir(parents=True, exist_ok=True)
     if first.config.run.stack is None:
-        log = first.folder.parent / f"{first.name}.log"
         return _start(command(first.config), log), log
-    log = first.folder.parent / f"stack_{first.config.run.stack}.log"
     return _start(stack_command(unit), log, _ROOT), log
+
+
+def _noted(log: Path, error: Exception) -> Path:
+    """The log, with an error in its last line if it can be written."""
+    with contextlib.suppress(OSError), log.open("a", encoding="utf-8") as file:
+        file.write(f"error: {error}\n")
+    return log
 
 
 def _packed(job: Job, log: Path) -> bytes | None:
@@ -163,8 +181,7 @@ def _packed(job: Job, log: Path) -> bytes | None:
     try:
         return store.pack(store.read_folder(job.folder))
     except ToolGymError as error:
-        with log.open("a", encoding="utf-8") as file:
-            file.write(f"error: {error}\n")
+        _noted(log, error)
         return None
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from agents.config import Config
+from experiments.theory import MIXTURE_WITHOUT_SLIPS
 from tool_gym.errors import ConfigError
 
+_LONGEST_NAME = 200  # bytes; a log adds a few, and file systems take 255
 _OWN = ("run.seed", "run.name", "run.runs_dir", "run.stack")
 
 Grid = Mapping[str, Sequence[Any]]
@@ -42,9 +45,7 @@ _RULES = ("stratified", "roc", "grpo", "grpo_2g", "shortest", "roc_policy")
 _PAIR = ("stratified", "roc")
 _TUNING = range(1000, 1003)
 
-# The default mixture without its slips: the policy starts without errors of its own (SCIENCE: the smallest model's
-# last row), and with one demonstration in twenty that says two answers, which is what the format penalty is for.
-_NO_SLIPS = {"clean": 0.08, "confused": 0.72, "guess": 0.20}
+# The default mixture with one demonstration in twenty that says two answers, which is what the format penalty is for.
 _DOUBLE_ANSWERS = {
     "clean": 0.05,
     "confused": 0.50,
@@ -101,7 +102,7 @@ PRESETS: dict[str, Preset] = {
     "toy-corner": Preset(
         "a policy that makes no errors of its own: the corner in which a toy found nothing",
         (_frozen(10, _PAIR, (0.0, 0.9), range(8)),),
-        {"sft.mixture": _NO_SLIPS},
+        {"sft.mixture": MIXTURE_WITHOUT_SLIPS},
     ),
     "selectors": Preset(
         "all rules side by side, one demonstration in twenty with two answers",
@@ -240,6 +241,10 @@ def _check(fields: Grid, seeds: Sequence[int]) -> None:
 
 
 def _name(changes: Mapping[str, Any], seed: int) -> str:
-    """A folder's name, so without the slash of an environment's id."""
+    """A folder's name, so without the slash of an environment's id, and no longer than a file system takes."""
     parts = [f"{name.rpartition('.')[2]}={value}" for name, value in changes.items() if value is not None]
-    return ",".join([*parts, f"seed={seed}"]).replace("/", "_")
+    name = ",".join([*parts, f"seed={seed}"]).replace("/", "_")
+    if len(encoded := name.encode()) > _LONGEST_NAME:
+        short = encoded[: _LONGEST_NAME - 50].decode(errors="ignore")
+        name = f"{short}…{hashlib.sha256(encoded).hexdigest()[:12]},seed={seed}"
+    return name

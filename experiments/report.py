@@ -28,6 +28,7 @@ from experiments.estimands import (
     GOOD_FIRST,
     LEAD,
     MODEL,
+    NOBODY,
     NOT_TRIED,
     SINCE,
     TABLE,
@@ -39,6 +40,7 @@ from experiments.estimands import (
     arm,
     by_arm,
     label,
+    last_before_switch,
     predicted,
     settings_of,
     uncommon,
@@ -153,7 +155,7 @@ def report(config: ReportConfig, console: Console) -> Path:
     _gains(page, tables, runs)
     _curves(page, runs)
     _filters(page, runs)
-    _compounding(page, tables)
+    _compounding(page, tables, runs)
     _arms(page, runs)
     _details(page, tables)
     out = config.stores[0].parent / "report" if config.out is None else config.out
@@ -186,8 +188,10 @@ def _introduction(page: _Page, runs: Sequence[Run], stores: Sequence[Path]) -> N
         f"supported, if it excludes 0 on the other side or lies within ± {MARGIN}; undecided otherwise. A claim that "
         f"there is no difference to speak of is supported by an interval within ± {MARGIN}, and not by one outside. "
         f"Below {LEAST_PAIRS} pairs there is no verdict. Intervals of few pairs are too narrow: of normal values they "
-        f"cover {covered} pairs. Verdicts are not adjusted for their number; p is, by Holm over the settings of each "
-        f"difference. Estimands, signs and the rule for them were fixed before the runs; added later: {ADDED}.",
+        f"cover {covered} pairs. An effect that is there but small may so support both claims. Verdicts are not "
+        "adjusted for their number; p is, by Holm over the settings of each difference. Estimands, signs and the rule "
+        f"for them were fixed before any run; added on 2026-11-30, before the headline was complete: {ADDED}. Where "
+        f"nobody claims anything, the claim is “{NOBODY}”.",
     )
     words = html.escape(" ".join(map(str, stores)))
     page.parts.append(f"<p>Made by <code>python -m experiments report {words}</code>.</p>")
@@ -199,13 +203,18 @@ def _planned(runs: Sequence[Run], stores: Sequence[Path]) -> str:
     if not all(name in PRESETS for name in names):
         return f"{len(runs)} runs"
     planned = {
-        identity(replace(run, sft=run.sft.completed(resolve(run.env.id).task.cold_start)))
+        _apart_from_place(replace(run, sft=run.sft.completed(resolve(run.env.id).task.cold_start)))
         for name in names
         for _, run in expand(PRESETS[name], Config().replace(**PRESETS[name].settings))
     }
-    done = planned & {run.identity for run in runs}
+    done = planned & {_apart_from_place(run.config) for run in runs}
     told = f"{len(done)} of the {len(planned)} planned runs of {' and '.join(names)}"
     return told if len(done) == len(runs) else f"{len(runs)} runs, among them {told},"
+
+
+def _apart_from_place(config: Config) -> str:
+    """What a run is, wherever it was made: on which device, and in which stack."""
+    return identity(config.replace(**{"run.device": Config().run.device, "run.stack": None}))
 
 
 def _revisions(runs: Sequence[Run]) -> str:
@@ -280,6 +289,12 @@ def _verdicts(page: _Page, tables: Sequence[tuple[Contrast, list[Estimate]]]) ->
             page.table(header, rows, kinds)
     if not any(found.verdicts for _, estimates in tables for found in estimates):
         page.add("p", "These runs have no pair of arms that a claim is about.")
+    if any(contrast.number == 1 for contrast, _ in tables):
+        page.add(
+            "p",
+            "The paper itself compares roc with plain GRPO (11); that its filter gains over the same quotas without "
+            "it (1) is how it explains that gain, and is tried here under its name.",
+        )
     if {MODEL, TABLE} & {claim.who for _, estimates in tables for found in estimates for claim, _ in found.verdicts}:
         page.add(
             "p",
@@ -330,7 +345,7 @@ def _gains(page: _Page, tables: Sequence[tuple[Contrast, list[Estimate]]], runs:
             "The same differences beside those of the smallest model, a softmax over behaviours; on the dashed line "
             "both agree.",
         )
-    if any(name == "noise.rate" for found in accuracy for name, _ in found.setting):
+    if all({"noise.rate", "noise.correlation"} <= dict(found.setting).keys() for found in accuracy):
         for name, estimates, title in (
             ("map_accuracy", accuracy, "Δ AUC of accuracy"),
             ("map_good_first", good_first, "Δ AUC of good first calls"),
@@ -400,7 +415,7 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _compounding(page: _Page, tables: Sequence[tuple[Contrast, list[Estimate]]]) -> None:
+def _compounding(page: _Page, tables: Sequence[tuple[Contrast, list[Estimate]]], runs: Sequence[Run]) -> None:
     """What becomes of the lead of the arm that switches back, in words."""
     leads, changes = (
         {found.setting: found for contrast, estimates in tables if contrast.figure == figure for found in estimates}
@@ -409,10 +424,14 @@ def _compounding(page: _Page, tables: Sequence[tuple[Contrast, list[Estimate]]])
     if not changes:
         return
     page.add("h2", ESTIMANDS[7])
+    configs = {setting: members[0].config for setting, members in settings_of(runs).items()}
     for setting, answer in changes.items():
+        seen, switch = last_before_switch(configs[setting]), configs[setting].run.steps // 4
+        late = f", its first {switch - seen} updates still under roc" if switch > seen else ""
         told = (
-            f"{label(setting)}: a quarter under roc makes a lead in good first calls of {_difference(leads[setting])}; "
-            f"under stratified it changes by {_difference(answer)} up to the last validation"
+            f"{label(setting)}: after {seen} updates under roc the lead in good first calls is "
+            f"{_difference(leads[setting])}; from there to the last validation{late}, and under stratified after "
+            f"update {switch}, it changes by {_difference(answer)}"
         )
         page.add("p", f"{told}: {_fate(leads[setting], answer)}.")
 
@@ -422,7 +441,8 @@ def _fate(lead: Estimate, change: Estimate) -> str:
     if change.paired.n < LEAST_PAIRS:
         return "of so few pairs nothing can be said"
     if not excludes_zero(lead.paired):
-        return "there is no lead to speak of"
+        none = verdict(lead.paired, 0) == "supported"
+        return "there is no lead to speak of" if none else "whether there is a lead is undecided"
     if verdict(change.paired, 0) == "supported":
         return f"it persists within ± {MARGIN}"
     if not excludes_zero(change.paired):
@@ -439,18 +459,21 @@ def _arms(page: _Page, runs: Sequence[Run]) -> None:
             for figure in ("good_first_call", "accuracy", "recovery", "error_ratio", "mean_length"):
                 cells.append(_mean([run.test(figure) for run in seeds.values()]))
             cells.append(_mean([run.late("roc/error_ratio_positives") for run in seeds.values()]))
-            areas = [run.area("eval/accuracy") for run in seeds.values()]
-            defined = [area for area in areas if math.isfinite(area)]
-            cells += [_mean(areas), f"{iqm(defined):.3f}" if defined else "–"]
+            cells.append(_mean([run.test("accuracy", "best") for run in seeds.values()]))
+            for column in ("eval/good_first_call", "eval/accuracy"):
+                areas = [run.area(column) for run in seeds.values()]
+                defined = [area for area in areas if math.isfinite(area)]
+                cells += [_mean(areas), f"{iqm(defined):.3f}" if defined else "–"]
             rows.append(cells)
     figures = ("good first calls", "accuracy", "recovery", "errors / calls", "tokens", "errors in right rollouts")
-    header = ("setting", "arm", "runs", *figures, "AUC accuracy", "IQM of it")
-    page.table(header, rows, ("", "", "number", *["number"] * 8))
+    areas_of = ("AUC good first calls", "IQM of it", "AUC accuracy", "IQM of it")
+    header = ("setting", "arm", "runs", *figures, "accuracy, best", *areas_of)
+    page.table(header, rows, ("", "", "number", *["number"] * (len(header) - 3)))
     page.add(
         "p",
         "At the end of training on test problems, mean over seeds with 95 % BCa interval; errors / calls in right "
-        "rollouts over the last quarter of the training; AUC over validation. In brackets in how many runs a figure is "
-        "defined, where it is not in all.",
+        "rollouts over the last quarter of the training; “best” is the policy that was best on validation problems, on "
+        "test problems; AUC over validation. In brackets in how many runs a figure is defined, where it is not in all.",
     )
 
 

@@ -89,14 +89,13 @@ def auc(updates: Values, values: Values) -> float:
     return float(integrate.trapezoid(y, x) / (x[-1] - x[0]))
 
 
-def rescale_accuracy(accuracy: float, answers: int) -> float:
-    """Accuracy on a scale where guessing among ``answers`` is 0 and being always right is 1; below chance is < 0.
+def rescale_accuracy(accuracy: float, chance: float) -> float:
+    """Accuracy on a scale where guessing, right with probability ``chance``, is 0 and being always right is 1.
 
-    Raises ConfigError unless there are at least two answers.
+    Below chance it is negative. Raises ConfigError for a chance outside [0, 1).
     """
-    if answers < 2:
-        raise ConfigError("answers", answers, "an integer >= 2")
-    chance = 1 / answers
+    if not 0 <= chance < 1:
+        raise ConfigError("chance", chance, "from 0 to less than 1")
     return (accuracy - chance) / (1 - chance)
 
 

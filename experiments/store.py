@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -122,9 +122,9 @@ class Run:
         evaluations, _ = self.curve("eval/accuracy")
         return auc(updates, values) if len(updates) == len(evaluations) > 1 else math.nan
 
-    def test(self, name: str) -> float:
-        """A figure of the last policy on the test problems; NaN where it is undefined."""
-        value = self.summary["test"]["last"][f"eval/{name}"]
+    def test(self, name: str, policy: Literal["last", "best"] = "last") -> float:
+        """A figure on the test problems of the last policy or of the best on validation; NaN where it is undefined."""
+        value = self.summary["test"][policy][f"eval/{name}"]
         return math.nan if value is None else float(value)
 
     def late(self, column: str) -> float:

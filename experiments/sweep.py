@@ -58,7 +58,8 @@ class SweepConfig:
     stack: int = 1
     """Runs trained together in one process, their arithmetic in batched products: for a GPU; a CPU gains nothing."""
     shard: str = "1/1"
-    """`i/n`: every n-th run or stack from the i-th on: n machines share a sweep; then merge the stores by copying."""
+    """`i/n`: n machines share a sweep, this being the i-th; then merge the stores by copying. Runs that share a cold
+    start stay together, so that what is compared is made on one machine."""
     seeds: tuple[int, ...] = ()
     """Seeds in place of the preset's."""
     set: dict[str, str] = field(default_factory=dict)
@@ -139,7 +140,12 @@ def plan(config: SweepConfig) -> list[tuple[str, Config]]:
     whole = [(name, replace(run, sft=opened[_asked(run)].config.sft)) for name, run in planned]
     # Stacks are whole, so that they are the same however many machines share the sweep.
     units = by_stack([Job(name, run) for name, run in _stacked(whole, config.stack)])
-    return [(job.name, job.config) for unit in units[first::every] for job in unit]
+    # Whose first run shares a cold start: pairs are of one machine, and no cold start is made twice.
+    together: dict[str, list[Job]] = {}
+    for unit in units:
+        together.setdefault(cold_start_key(unit[0].config), []).extend(unit)
+    mine = {job.name for group in list(together.values())[first::every] for job in group}
+    return [(job.name, job.config) for unit in units for job in unit if job.name in mine]
 
 
 def _check(config: SweepConfig) -> None:

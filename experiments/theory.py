@@ -60,6 +60,8 @@ BEFORE = (0.06, 0.54, 0.25, 0.15)
 AFTER = (0.06, 0.44, 0.25, 0.25)
 BEFORE_WITHOUT_SLIPS = (0.08, 0.72, 0.0, 0.20)
 AFTER_WITHOUT_SLIPS = (0.08, 0.44 / 0.75, 0.0, 0.25 / 0.75)
+MIXTURE_WITHOUT_SLIPS = {"clean": 0.08, "confused": 0.72, "guess": 0.20}
+"""The demonstrations that make such a policy, which slips never."""
 FAULT_RATE = 0.3
 MOST_FAULTS = 0.98
 PROMPTS = 8
@@ -76,7 +78,7 @@ class Curves:
     """Exact figures of every policy of a simulation.
 
     Attributes:
-        accuracy_ST: probability of a right answer under the faults of the moment.
+        accuracy_ST: probability of a right answer under the faults of an evaluation.
         good_first_ST: probability that the first turn is good code.
         recovery_ST: probability of a right answer where the first call met a fault.
         faulted_first_ST: probability that the first call meets one.
@@ -292,6 +294,7 @@ def simulate(
     slips: bool = True,
     normalisation: Normalisation = "episode",
     seed: int = 0,
+    frozen_evaluation: bool = False,
 ) -> Curves:
     """Train ``seeds`` policies at once and return their curves.
 
@@ -309,6 +312,7 @@ def simulate(
         slips: whether the initial policy slips; without, it never will.
         normalisation: mean gradient over episodes or over turns.
         seed: of all draws.
+        frozen_evaluation: accuracy and recovery are measured under faults that follow the initial policy, in any mode.
 
     Raises:
         ConfigError: for a rule that the model does not know, or a number out of its range.
@@ -321,13 +325,19 @@ def simulate(
     size = GROUP_SIZE if rule in ("grpo", "grpo_2p") else 2 * GROUP_SIZE
     initial_share_S = confused_share(softmax(before_logits))
     accuracy_ST, good_first_ST, recovery_ST, faulted_first_ST = (np.empty((seeds, steps + 1)) for _ in range(4))
+
+    def outcomes_under(reference: Mode, before_SA: Floats, after_SA: Floats) -> tuple[Floats, Floats]:
+        faults = fault_rates(initial_share_S if reference == "frozen" else confused_share(before_SA), correlation)
+        return turn_outcomes(before_SA, *faults), turn_outcomes(after_SA, *faults)
+
     for step in range(steps + 1):
         before_SA, after_SA = softmax(before_logits), softmax(after_logits)
-        faults = fault_rates(initial_share_S if mode == "frozen" else confused_share(before_SA), correlation)
-        outcomes = turn_outcomes(before_SA, *faults), turn_outcomes(after_SA, *faults)
-        accuracy_ST[:, step], recovery_ST[:, step] = exact_values(*outcomes, answers, max_calls)
+        outcomes = outcomes_under(mode, before_SA, after_SA)
+        apart = frozen_evaluation and mode != "frozen"
+        measured = outcomes_under("frozen", before_SA, after_SA) if apart else outcomes
+        accuracy_ST[:, step], recovery_ST[:, step] = exact_values(*measured, answers, max_calls)
         good_first_ST[:, step] = before_SA[:, GOOD]
-        faulted_first_ST[:, step] = outcomes[0][:, [GOOD_FAULTED, CONFUSED_FAULTED]].sum(axis=-1)
+        faulted_first_ST[:, step] = measured[0][:, [GOOD_FAULTED, CONFUSED_FAULTED]].sum(axis=-1)
         if step == steps:
             break
         generator = rng.generator(rng.key(seed, "sampling", step))
@@ -410,7 +420,10 @@ def difference(ours: Curves, theirs: Curves) -> Cell:
     if len(ours.accuracy_ST) < 2:
         raise ConfigError("seeds", len(ours.accuracy_ST), "an integer >= 2, for a standard error")
     deltas = [a_S - b_S for a_S, b_S in zip(ours.areas(), theirs.areas(), strict=True)]
-    weights_ST = common_weights(ours.faulted_first_ST, theirs.faulted_first_ST)
+    # Step 0, which both have in common, is left out.
+    weights_ST = common_weights(ours.faulted_first_ST, theirs.faulted_first_ST) * (
+        np.arange(ours.recovery_ST.shape[1]) > 0
+    )
     deltas.append((weights_ST * (ours.recovery_ST - theirs.recovery_ST)).sum(axis=-1) / weights_ST.sum(axis=-1))
     return Cell(*(Gain(float(d_S.mean()), float(d_S.std(ddof=1) / np.sqrt(len(d_S)))) for d_S in deltas))
 

@@ -75,6 +75,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(OSError, match="disk full"):
         atomic_write(path, "new")
     assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.fixture

@@ -97,8 +97,11 @@ def test_outages_too_short_for_a_rate_are_refused_where_they_are_asked_for() -> 
 
 
 def test_fields_that_do_not_exist_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"algo\.sellector"):
+    with pytest.raises(ConfigError, match=r"algo\.sellector.*such as algo\.selector"):
         Config().replace(**{"algo.sellector": "roc"})
+    # A field that stands in another group.
+    with pytest.raises(ConfigError, match=r"'algo\.correlation'.*such as noise\.correlation$"):
+        Config().replace(**{"algo.correlation": 0.5})
     with pytest.raises(ConfigError, match=r"algo\.old"):
         Config.from_dict({"algo": {"old": 1}})
 

@@ -17,6 +17,7 @@ from experiments.estimands import (
     GOOD_FIRST,
     LENGTH,
     MODEL,
+    NOBODY,
     PAPER,
     PRIMARY,
     RECOVERY,
@@ -31,11 +32,13 @@ from experiments.estimands import (
     claims_of,
     estimate,
     label,
+    last_before_switch,
     predicted,
     settings_of,
     uncommon,
 )
 from experiments.store import Run
+from experiments.theory import MIXTURE_WITHOUT_SLIPS
 from tests.synthetic_runs import arm as config_of
 from tests.synthetic_runs import synthetic_run
 from tool_gym.errors import ConfigError
@@ -122,6 +125,11 @@ def test_settings_across_which_a_gain_is_compared_agree_in_all_else() -> None:
     (one,) = estimate(slips, runs)  # type: ignore[arg-type]
     assert one.paired.mean == pytest.approx(-0.05, abs=0.002)
     assert label(one.setting) == "cold start clean 0.1 confused 0.7 guess 0.2 less default"
+    # A cold start with slips is no answer to that question, and none that the smallest model has.
+    slips_more = mixture | {"confused": 0.6, "slip_then_fix": 0.1}
+    assert estimate(slips, [*pairs(0.6, 0.5), *pairs(0.55, 0.5, sft__mixture=slips_more)]) == []  # type: ignore[arg-type]
+    assert predicted(config_of("roc", 0, sft__mixture=slips_more)) is None
+    assert predicted(config_of("roc", 0, sft__mixture=MIXTURE_WITHOUT_SLIPS)) is not None
 
 
 def test_the_two_figures_of_one_arm_are_compared_where_an_arm_stands_twice() -> None:
@@ -140,6 +148,14 @@ def test_switch_arms_are_arms_of_their_own() -> None:
     assert set(by_arm([run])) == {"roc→stratified"}
 
 
+@pytest.mark.parametrize(("steps", "every", "seen"), [(100, 10, 20), (20, 5, 5), (100, 25, 25), (40, 20, 0)])
+def test_a_lead_is_read_where_both_arms_have_had_one_rule_so_far(steps: int, every: int, seen: int) -> None:
+    config = config_of("roc", 0, algo__switch_to="stratified", run__steps=steps, run__eval_every=every)
+    assert last_before_switch(config) == seen
+    assert config.algo.at(max(seen, 1), steps).selector == "roc"
+    assert seen + every > steps // 4
+
+
 def test_what_becomes_of_a_lead_after_the_switch() -> None:
     contrast = next(c for c in CONTRASTS if c.figure == SINCE)
     steps = np.arange(21)
@@ -151,9 +167,13 @@ def test_what_becomes_of_a_lead_after_the_switch() -> None:
     runs = []
     for seed in SEEDS:
         runs.append(
-            synthetic_run(config_of("roc", seed, algo__switch_to="stratified"), eval__good_first_call=curve(0.5, 0.9))
+            synthetic_run(
+                config_of("roc", seed, algo__switch_to="stratified", run__eval_every=5),
+                eval__good_first_call=curve(0.5, 0.9),
+            )
         )
-        runs.append(synthetic_run(config_of("stratified", seed), eval__good_first_call=curve(0.3, 0.8)))
+        plain = config_of("stratified", seed, run__eval_every=5)
+        runs.append(synthetic_run(plain, eval__good_first_call=curve(0.3, 0.8)))
     (found,) = estimate(contrast, runs)
     assert found.paired.mean == pytest.approx(-0.1)  # of a lead of .2
 
@@ -182,7 +202,7 @@ def test_areas_over_tokens_end_at_the_smaller_total() -> None:
 def test_recovery_weighs_validations_alike_on_both_sides_and_needs_no_validation_in_particular() -> None:
     def run_of(rule: str, counts: list[int], shares: list[float]) -> Run:
         share, faulted = np.full(21, math.nan), np.full(21, math.nan)
-        share[[0, 10, 20]], faulted[[0, 10, 20]] = shares, counts
+        share[[5, 10, 20]], faulted[[5, 10, 20]] = shares, counts
         return synthetic_run(config_of(rule, 0), eval__recovery=share, eval__faulted_first_calls=faulted)
 
     ours, theirs = run_of("roc", [30, 20, 0], [0.2, 0.8, math.nan]), run_of("stratified", [30, 60, 9], [0.2, 0.8, 0.9])
@@ -194,9 +214,26 @@ def test_recovery_weighs_validations_alike_on_both_sides_and_needs_no_validation
     assert np.isnan(RECOVERY.of_pair(none, theirs)).all()
 
 
+def test_recovery_is_measured_where_the_arms_are_no_longer_the_same_policy() -> None:
+    share, faulted = np.full(21, math.nan), np.full(21, math.nan)
+    share[[10, 20]], faulted[[10, 20]] = 0.6, 40
+    run = synthetic_run(config_of("roc", 0), eval__recovery=share, eval__faulted_first_calls=faulted)
+    share, faulted = share.copy(), faulted.copy()
+    share[0], faulted[0] = 0.1, 400
+    started = synthetic_run(config_of("roc", 0), eval__recovery=share, eval__faulted_first_calls=faulted)
+    assert RECOVERY.of_pair(started, started) == RECOVERY.of_pair(run, run) == pytest.approx((0.6, 0.6))
+
+
 def test_accuracy_rescaled_is_nought_where_all_is_guessed() -> None:
     guesses = [synthetic_run(config_of("roc", 0, env__answers=answers), 1 / answers) for answers in (2, 10)]
     assert ACCURACY_RESCALED.of_pair(*guesses) == pytest.approx((0, 0))
+    # By default as many answers as the task has; of a task that is not there nothing is known.
+    default, gone = (
+        synthetic_run(config_of("roc", 0), 0.1),
+        synthetic_run(config_of("roc", 0, env__id="lab.x:X-v0"), 0.1),
+    )
+    assert ACCURACY_RESCALED.of_pair(default, default)[0] == pytest.approx(0)
+    assert math.isnan(ACCURACY_RESCALED.of_pair(gone, gone)[0])
 
 
 def test_the_response_to_selection_is_the_extra_fall_over_the_extra_differential() -> None:
@@ -249,11 +286,26 @@ def test_claims_are_those_of_the_model_with_the_runs_loss_and_of_its_first_table
 def test_the_model_claims_nothing_across_fields_that_it_does_not_have() -> None:
     for number, field, value in ((10, "algo__refill", True), (12, "algo__learning_rate", 1e-4)):
         contrast = next(c for c in CONTRASTS if c.number == number and c.figure == ACCURACY)
-        assert claims_of(contrast, [config_of("roc", 0, **{field: value}), config_of("roc", 0)]) == ()
+        # Then nobody does, and what is tried is that there is nothing to speak of.
+        there = config_of("roc", 0, **{field: value})
+        assert claims_of(contrast, [there, config_of("roc", 0)]) == (Claim(NOBODY, 0),)
     loss = next(c for c in CONTRASTS if c.number == 12 and c.across == ("algo.normalisation", "token"))
     per_episode, per_turn = (config_of("roc", 0, algo__normalisation=n) for n in ("constant", "token"))
     assert claims_of(loss, [per_episode, per_turn])
-    assert claims_of(loss, [config_of("roc", 0, algo__normalisation="sequence"), per_turn]) == ()
+    assert claims_of(loss, [config_of("roc", 0, algo__normalisation="sequence"), per_turn]) == (Claim(NOBODY, 0),)
+
+
+def test_every_estimand_has_a_question_with_a_verdict() -> None:
+    config = config_of("roc", 0)
+    judged = {
+        contrast.number for contrast in CONTRASTS if claims_of(contrast, [config] * (2 if contrast.across else 1))
+    }
+    assert judged == set(ESTIMANDS)
+
+
+def test_the_paper_claims_that_errors_come_to_rest_under_plain_grpo() -> None:
+    contrast = next(c for c in CONTRASTS if c.ours == c.theirs == "grpo")
+    assert claims_of(contrast, [config_of("grpo", 0)]) == (Claim(PAPER, 0),)
 
 
 def test_figures_that_are_no_probabilities_have_no_zone_of_no_difference() -> None:

@@ -176,6 +176,32 @@ def test_a_run_that_fails_is_named_with_its_log_and_stops_no_other(
     assert len(read_runs(tmp_path / "quick")) == 1
 
 
+def test_a_run_that_cannot_even_be_started_is_named_and_stops_no_other(
+    tmp_path: Path, tiny_cold_starts: Callable[[Path], Path]
+) -> None:
+    place = tiny_cold_starts(tmp_path / "quick")
+    grid = {"algo.selector": "roc,stratified", "noise.correlation": "0.0", "env.answers": "2"}
+    config = SweepConfig(out=tmp_path, seeds=(0,), set=SMALL, grid=grid, processes=1)
+    foreign = place / next(name for name, _ in plan(config) if "=roc" in name)
+    foreign.mkdir()
+    (foreign / "notes.txt").write_text("mine")
+    console, out = say()
+    assert sweep(config, console) == 1
+    failed, reason = out.getvalue().partition("FAILED")[2].splitlines()[:2]
+    assert "selector=roc" in failed
+    assert "not empty" in reason
+    assert (foreign / "notes.txt").read_text() == "mine"
+    assert [run.config.algo.selector for run in read_runs(place)] == ["stratified"]
+
+
+def test_a_run_s_name_is_one_that_a_file_system_takes() -> None:
+    mixtures = [{"clean": 0.5, "é" * 200: 0.5}, {"clean": 0.4, "é" * 200: 0.6}]
+    names = [name for name, _ in expand(PRESETS["quick"], Config(), grid={"sft.mixture": mixtures})]
+    assert len(set(names)) == 2 * 12
+    assert max(len(name.encode()) for name in names) <= 200
+    assert all(name.rpartition(",")[2].startswith("seed=") for name in names)
+
+
 def test_a_file_where_a_folder_is_asked_for_is_refused_before_anything_runs(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("mine")
@@ -295,6 +321,12 @@ def test_shards_cover_a_sweep_without_overlap() -> None:
     whole = [name for name, _ in plan(SweepConfig(seeds=(3, 4)))]
     parts = [[name for name, _ in plan(SweepConfig(seeds=(3, 4), shard=f"{i}/3"))] for i in (1, 2, 3)]
     assert sorted(name for part in parts for name in part) == sorted(whole)
+    # What is compared is made on one machine: runs that share a cold start are in one part.
+    keys = [
+        {executors.cold_start_key(run) for _, run in plan(SweepConfig(seeds=(3, 4), shard=f"{i}/2"))} for i in (1, 2)
+    ]
+    assert all(keys)
+    assert not keys[0] & keys[1]
     for shard in ("0/3", "4/3", "1", "a/b", "1/0"):
         with pytest.raises(ConfigError, match="shard"):
             plan(SweepConfig(shard=shard))

@@ -77,6 +77,24 @@ def test_a_page_says_how_many_of_a_preset_s_runs_it_has(tmp_path: Path) -> None:
     other = synthetic_run(arm("roc", 99))
     store.put(folder, store.pack(other), other.config)
     assert "4 runs, among them 3 of the 12 planned runs of quick, of" in write(folder, tmp_path / "two")
+    # A planned run is that wherever it was made.
+    elsewhere = planned[3].replace(**{"run.device": "cuda", "run.stack": "0123456789ab"})
+    store.put(folder, store.pack(synthetic_run(elsewhere)), elsewhere)
+    assert "5 runs, among them 4 of the 12 planned runs of quick, of" in write(folder, tmp_path / "three")
+
+
+def test_the_map_is_drawn_where_both_its_fields_differ(tmp_path: Path) -> None:
+    for rate in (0.1, 0.3):
+        for rule in ("roc", "stratified"):
+            run = synthetic_run(arm(rule, 0, noise__rate=rate))
+            store.put(tmp_path / "store", store.pack(run), run.config)
+    write(tmp_path / "store", tmp_path / "one")
+    assert not (tmp_path / "one" / "map_accuracy.png").exists()
+    for rule in ("roc", "stratified"):
+        run = synthetic_run(arm(rule, 0, noise__correlation=0.0))
+        store.put(tmp_path / "store", store.pack(run), run.config)
+    write(tmp_path / "store", tmp_path / "two")
+    assert (tmp_path / "two" / "map_accuracy.png").exists()
 
 
 def test_a_page_of_several_stores_has_each_run_once_and_says_what_becomes_of_a_lead(tmp_path: Path) -> None:
@@ -90,7 +108,7 @@ def test_a_page_of_several_stores_has_each_run_once_and_says_what_becomes_of_a_l
         arms = {"switch": ("stratified", curve(0.5 + wobble, 0.9)), "plain": (None, curve(0.3, 0.6 + wobble))}
         for name, (switch_to, good_first) in arms.items():
             rule = "stratified" if switch_to is None else "roc"
-            config = arm(rule, seed, algo__switch_to=switch_to)
+            config = arm(rule, seed, algo__switch_to=switch_to, run__eval_every=5)
             run = synthetic_run(config, eval__good_first_call=good_first)
             store.put(tmp_path / name, store.pack(run), config)
             if seed == 0:
@@ -99,9 +117,10 @@ def test_a_page_of_several_stores_has_each_run_once_and_says_what_becomes_of_a_l
         ReportConfig((tmp_path / "switch", tmp_path / "plain"), tmp_path / "out"), Console(file=io.StringIO())
     ).read_text(encoding="utf-8")
     assert "12 runs of 2 arms" in page
-    assert re.search(r"a lead in good first calls of \+0\.20.*it changes by \+0\.09.*: it grows\.", page)
+    told = r"after 5 updates under roc the lead .* is \+0\.20.*, and under stratified after update 5, it changes"
+    assert re.search(told + r" by \+0\.09.*: it grows\.", page)
     # The same run with other results in two stores is no one's to choose between.
-    config = arm("stratified", 0)
+    config = arm("stratified", 0, run__eval_every=5)
     store.put(tmp_path / "plain", store.pack(synthetic_run(config, 0.9)), config)
     with pytest.raises(ConfigError, match="the same results of a run"):
         report(ReportConfig((tmp_path / "switch", tmp_path / "plain"), tmp_path / "out"), Console(file=io.StringIO()))

@@ -62,13 +62,13 @@ def test_auc_refuses_what_is_not_a_curve(updates: list[float], values: list[floa
 
 @pytest.mark.parametrize("answers", [2, 4, 10])
 def test_rescaled_accuracy_is_nought_at_chance_and_one_at_perfection(answers: int) -> None:
-    assert rescale_accuracy(1 / answers, answers) == pytest.approx(0)
-    assert rescale_accuracy(1.0, answers) == pytest.approx(1)
-    assert rescale_accuracy(0.0, answers) < 0
+    assert rescale_accuracy(1 / answers, 1 / answers) == pytest.approx(0)
+    assert rescale_accuracy(1.0, 1 / answers) == pytest.approx(1)
+    assert rescale_accuracy(0.0, 1 / answers) < 0
 
 
-def test_rescaling_one_answer_is_refused() -> None:
-    with pytest.raises(ConfigError, match="answers"):
+def test_rescaling_where_a_guess_is_always_right_is_refused() -> None:
+    with pytest.raises(ConfigError, match="chance"):
         rescale_accuracy(0.5, 1)
 
 
