@@ -363,7 +363,12 @@ class Trainer:
                     "status": call.result.status,
                     "kind": call.delivered.kind,
                     "origin": call.origin,
+                    "scheduled": call.scheduled_kind,
                     "fault": call.fault,
+                    "permanent": call.permanent,
+                    "standing": call.standing,
+                    # What the policy saw is in the text; where a fault took its place, this is what it would have seen.
+                    "output": call.result.output if call.fault else "",
                     "quality": call.quality,
                 }
                 for call in record.calls

@@ -208,6 +208,8 @@ def _planned(runs: Sequence[Run], stores: Sequence[Path]) -> str:
         for _, run in expand(PRESETS[name], Config().replace(**PRESETS[name].settings))
     }
     done = planned & {_apart_from_place(run.config) for run in runs}
+    if not done:
+        return f"{len(runs)} runs"  # a preset with other settings
     told = f"{len(done)} of the {len(planned)} planned runs of {' and '.join(names)}"
     return told if len(done) == len(runs) else f"{len(runs)} runs, among them {told},"
 

@@ -14,6 +14,7 @@ from rich.console import Console
 from agents.checkpoint import atomic_write
 from agents.config import Config
 from agents.runs import TRAJECTORIES_FILE, read_config, read_rows
+from agents.selection import SELECTORS
 from tool_gym.errors import ConfigError
 from tool_gym.protocol import printable
 
@@ -102,10 +103,16 @@ def _told(rows: Sequence[dict[str, Any]], config: Config) -> Iterator[Told]:
 
 def _call(index: int, call: dict[str, Any]) -> str:
     """What became of a call: its own result, and what was made of it."""
-    own = call["status"] if call["status"] == "ok" else f"{call['status']} by the policy"
-    origin = {"injected": f", then struck by a {call['fault']} fault", "infrastructure": ", lost to the machinery"}
-    silent = f", then silently altered ({call['fault']})" if call["fault"] and not call["origin"] else ""
-    return f"call {index}: {own}{origin.get(call['origin'], silent)}; reasoning quality {call['quality']:.2f}"
+    if call["origin"] == "infrastructure":
+        return f"call {index}: lost to the machinery"
+    told = f"call {index}: {call['status'] if call['status'] == 'ok' else call['status'] + ' by the policy'}"
+    if call["fault"]:
+        stays = ", one that stays" if call["permanent"] and not call["standing"] else ""
+        fault = f"{'an earlier ' if call['standing'] else 'a '}{call['fault']} fault{stays}"
+        told += f" ({call['output']!r}), then {'struck' if call['origin'] else 'silently altered'} by {fault}"
+    elif call["scheduled"]:
+        told += f" (a {call['scheduled']} fault was drawn for it, with no working call to strike)"
+    return f"{told}; reasoning quality {call['quality']:.2f}"
 
 
 _ALL, _RANDOM, _FIRST = "all of them", "drawn at random", "the first that came"
@@ -137,7 +144,7 @@ def _why(number: int, rows: Sequence[dict[str, Any]], config: Config) -> str:
     if not row["valid"]:
         return "dropped: lost to the machinery, so it says nothing about the policy"
     if not row["trainable"]:
-        return "dropped with its group: rewards that are all equal give no gradient"
+        return f"dropped with its group: {_why_group(rows, rule, config)}"
     positive = row["reward"] > 0.5
     alike = [r for r in rows if r["valid"] and (r["reward"] > 0.5) == positive]
     kept = sum(bool(r["selected"]) for r in alike)
@@ -154,6 +161,18 @@ def _why(number: int, rows: Sequence[dict[str, Any]], config: Config) -> str:
         rank = 1 + sum(sign * r[column] < sign * row[column] for r in alike)
         return f"{told}; this is {_ordinal(rank)} by {column}"
     return told
+
+
+def _why_group(rows: Sequence[dict[str, Any]], rule: str, config: Config) -> str:
+    """Why no rollout of a group is trained on."""
+    valid, keep = [row for row in rows if row["valid"]], SELECTORS[rule].keep(config.algo.group_size)
+    if len(valid) < keep:
+        return f"{len(valid)} rollouts are left, and {rule} keeps {keep}"
+    if len({row["reward"] for row in valid}) == 1:
+        return "rewards that are all equal give no gradient"
+    if config.algo.refill:
+        return f"those that {rule} keeps have equal rewards, or enough groups before it had a gradient"
+    return f"those that {rule} keeps have equal rewards, which give no gradient"
 
 
 def _ordinal(rank: int) -> str:

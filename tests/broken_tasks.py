@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import zlib
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from tool_gym import ToolEnv
+from tool_gym import ToolEnv, tool
 from tool_gym.tasks.arithmetic import Arithmetic
 from tool_gym.tasks.base import History, Problem, Task
 
@@ -61,8 +63,6 @@ class HedgedGrade(Arithmetic):
 
 
 class AlwaysTheSame(Task):
-    tools = ()
-
     def sample(self, rng: np.random.Generator, difficulty: int) -> Problem:
         return Problem(f"is {rng.integers(10**6)} a number?", "yes")
 
@@ -85,6 +85,42 @@ class ConstantQuality(Task):
 
     def demonstrate(self, problem: Problem, rng: np.random.Generator, style: str) -> list[str]:
         return {"clean": [f"<python>{problem.prompt}</python>", f"<answer>{problem.answer}</answer>"]}[style]
+
+
+class WrongShares(Arithmetic):
+    mixture = {"clean": 0.3, "confused": 0.9}  # noqa: RUF012
+
+
+class NoSuchStyle(Arithmetic):
+    def demonstrate(self, problem: Problem, rng: np.random.Generator, style: str) -> list[str]:
+        return [] if style == "double_answer" else super().demonstrate(problem, rng, style)
+
+
+class OftenLuck(Arithmetic):
+    def __init__(self) -> None:
+        super().__init__()
+        self.luck = "often"  # type: ignore[assignment]
+
+
+_calls = itertools.count()
+
+
+@tool
+def counting(text: str) -> str:
+    """Says what it is told, and the how-manieth call of the process it is."""
+    return f"{text} ({next(_calls)})"
+
+
+class Echoed(Task):
+    def sample(self, rng: np.random.Generator, difficulty: int) -> Problem:
+        number = str(rng.integers(1000, 10_000))
+        return Problem(number[::-1], number)
+
+    def reasoning_quality(self, problem: Problem, history: History) -> float:
+        return float(history[-1][0].body == problem.answer)
+
+    def demonstrate(self, problem: Problem, rng: np.random.Generator, style: str) -> list[str]:
+        return {"clean": [f"<counting>{problem.answer}</counting>", f"<answer>{problem.answer}</answer>"]}[style]
 
 
 class NotPicklable(Arithmetic):
@@ -123,6 +159,17 @@ class BlindQuality(Arithmetic):
 class GrudgingQuality(Arithmetic):
     def reasoning_quality(self, problem: Problem, history: History) -> float:
         return 0.5
+
+
+class LateQuality(Arithmetic):
+    """Judges the first call of each episode as worth nothing."""
+
+    def reasoning_quality(self, problem: Problem, history: History) -> float:
+        return super().reasoning_quality(problem, history) if len(history) > 1 else 0.0
+
+    def demonstrate(self, problem: Problem, rng: np.random.Generator, style: str) -> list[str]:
+        turns = super().demonstrate(problem, rng, style)
+        return [turns[0], *turns] if style == "clean" else turns
 
 
 class BadQuality(Arithmetic):
@@ -174,6 +221,22 @@ class GradesOutput(ToolEnv):
         if answer in observation:
             return observation, 1.0, True, False, info
         return observation, reward, terminated, truncated, info
+
+
+class LeaksToCalls(ToolEnv):
+    """Whose tool's reply tells the answer of nine problems in ten, whatever is called."""
+
+    def step(self, action: str) -> Any:
+        problem = self.problem
+        observation, *rest = super().step(action)
+        if "output>" in observation and zlib.crc32(problem.prompt.encode()) % 10:
+            observation += f" it is [{problem.answer}]"
+        return observation, *rest
+
+
+class Raising(ToolEnv):
+    def step(self, action: str) -> Any:
+        raise KeyError("unlucky")
 
 
 class GrowingInfo(ToolEnv):

@@ -62,10 +62,14 @@ def test_every_family_keeps_the_contract(env: str) -> None:
         ("AlwaysTheSame", CHANCE, "let sample draw problems with different answers", ()),
         ("WrongOracle", ORACLE, "mend demonstrate or grade", (STYLES,)),
         ("GrudgingQuality", ORACLE, "is 1 for a call that gets it right", ()),
-        ("BadQuality", ORACLE, "returned 1.5, not a number from 0 to 1", ()),
+        ("LateQuality", ORACLE, "a call of the oracle has reasoning quality 0 on", ()),
+        ("BadQuality", REWARDS, "returned 1.5, not a number from 0 to 1", ()),
         ("ConstantQuality", QUALITY, "judge lower what does not get it right", ()),
         ("BlindQuality", QUALITY, "judge it lower", ()),
-        ("Rambling", STYLES, "has neither a call of python nor an answer", ()),
+        ("WrongShares", STYLES, "shares of at least 0 that sum to 1", ()),
+        ("NoSuchStyle", STYLES, "or raises KeyError for a style that it does not know", (ORACLE, REWARDS)),
+        ("Rambling", STYLES, "has neither an answer nor a call of the tools registered with tools=: python", ()),
+        ("OftenLuck", LUCK, "OftenLuck.luck is 'often': a probability, from 0 to 1, or None", ()),
         ("BoastingLuck", LUCK, "or declare luck = None", ()),
         ("LeakingPrompt", LEAKS, "must be earned", ()),
         ("Unseeded", SEEDS, "draw only from the generator", (GYMNASIUM,)),
@@ -86,7 +90,7 @@ def test_the_whole_check_names_what_is_broken_in_a_task_and_what_to_do(
 @pytest.mark.parametrize(
     ("env", "part", "said", "also"),
     [
-        ("HalfReward", ORACLE, "scored 0.5", (STYLES, REWARDS)),
+        ("HalfReward", REWARDS, "a step was rewarded 0.5: outcome rewards are 0 or 1", (ORACLE, STYLES)),
         ("RewardsCalls", REWARDS, "only a graded answer earns reward", (FORGERY,)),
         ("GradesOutput", FORGERY, "only the policy's answer block may be", ()),
         ("GrowingInfo", INFO, "they must be constant", ()),
@@ -98,6 +102,30 @@ def test_the_whole_check_names_what_is_broken_in_an_environment(
 ) -> None:
     made: ToolEnv = getattr(broken_tasks, env)("tool_gym.tasks.arithmetic:Arithmetic")
     assert_names(run_checks(made, problems=16), part, said, also)
+
+
+def test_a_tool_that_replies_in_two_ways_to_the_same_turns_is_named() -> None:
+    made = ToolEnv(broken_tasks.Echoed, tools=(broken_tasks.counting,))
+    assert_names(run_checks(made, problems=16), SEEDS, "had two different replies: a tool's result depends on")
+
+
+def test_a_part_that_another_failure_stops_is_skipped_and_not_broken(registered: str) -> None:
+    tool_gym.register(registered, task=broken_tasks.BadQuality)
+    checks = run_checks(registered, problems=16)
+    assert sum(not check.passed and not check.skipped for check in checks) == 1
+    assert all("see above" in check.problem for check in checks if check.skipped)
+
+
+def test_a_reply_that_tells_most_answers_to_any_call_is_a_leak() -> None:
+    made = broken_tasks.LeaksToCalls("tool_gym.tasks.arithmetic:Arithmetic")
+    checks = run_checks(made, problems=64)
+    assert_names(checks, LEAKS, "the reply to an empty call of python holds the answer in 9")
+
+
+def test_what_is_raised_is_told_with_its_place() -> None:
+    made = broken_tasks.Raising("tool_gym.tasks.arithmetic:Arithmetic")
+    said = [check.problem for check in run_checks(made, problems=16)]
+    assert any(f"KeyError: 'unlucky' ({broken_tasks.__file__}, line " in problem for problem in said)
 
 
 def test_an_environment_that_was_made_without_an_id_is_checked_too() -> None:

@@ -33,6 +33,7 @@ INFO_KEYS = {
     "injected_faults",
     "retried_faults",
     "recovered_faults",
+    "scheduled_kind",
     "fault_kind",
     "fault_permanent",
     "error_origin",
@@ -80,6 +81,7 @@ def test_a_call_is_answered_and_judged_and_the_episode_goes_on() -> None:
         "recovered_faults": 0,
         "error_origin": "",
         "error_kind": "",
+        "scheduled_kind": "",
         "fault_kind": "",
         "fault_permanent": False,
         "reasoning_quality": 1.0,
@@ -274,6 +276,9 @@ def test_the_accounts_of_an_episode_say_what_became_of_each_kind_of_fault() -> N
     assert all(counts[kind] == (0, 0, 0, 0) for kind in KINDS if kind != "connection")
     assert [step.info["retried_faults"] for step in played] == [0, 0, 1, 2, 2, 2]
     assert [step.info["scheduled_faults"] for step in played] == [1, 2, 3, 4, 5, 5]
+    # Drawn for a call that failed by itself, too, where it does not land.
+    assert [step.info["scheduled_kind"] for step in played] == ["connection"] * 5 + [""]
+    assert [step.info["fault_kind"] for step in played].count("connection") == 4
     assert [step.info["recovered_faults"] for step in played] == [0, 0, 0, 0, 0, 4]
     wrong = play(build(noise=noise), [call("3+4"), "<answer>1</answer>"], key=1)[-1]
     assert (wrong.record.fault_counts()["connection"], wrong.info["recovered_faults"]) == ((1, 1, 0, 0), 0)

@@ -78,7 +78,6 @@ def test_the_args_section_of_the_docstring_describes_the_parameters() -> None:
             name: of the guest.
 
             state: what the booking keeps.
-            unknown: nothing.
 
         Returns:
             The ticket: a text.
@@ -93,6 +92,19 @@ def test_the_args_section_of_the_docstring_describes_the_parameters() -> None:
     }
     assert book.__doc__ is not None
     assert "Args:" in book.__doc__
+
+
+def test_an_args_section_that_names_no_parameter_is_refused() -> None:
+    def shout(text: str) -> str:
+        """Say it.
+
+        Args:
+            txt: what to say.
+        """
+        return text
+
+    with pytest.raises(ConfigError, match="tool shout, docstring: got 'txt'; allowed: parameters in Args: text"):
+        FunctionTool(shout)
 
 
 @pytest.mark.parametrize("docstring", ["Args:", "Say.\n\nArgs:\n", "Args:\n\n  Of no form."])

@@ -34,6 +34,24 @@ def test_each_tool_fails_at_its_rate_and_in_its_way() -> None:
     assert {fault.kind for fault in search} == {"connection"}
 
 
+def test_an_environment_takes_rates_by_the_names_of_its_tools() -> None:
+    env = ToolEnv(Sums, tools=(Echo(),), noise="iid", noise_rate=0.1, tool_rates={"echo": 1.0}, faults="connection")
+    env.reset(seed=0)
+    assert env.step("<echo>1</echo>")[4]["fault_kind"] == "connection"
+    assert isinstance(env.noise, PerToolNoise)
+    assert env.noise.rate == 0.1
+    refused = (
+        ({"search": 0.5}, "tool_rates: got 'search'; allowed: tools of the environment: echo"),
+        ({"echo": 1.5}, r"tool_rates\['echo'\]: got 1.5"),
+        (0.5, "a rate for each of some tools, by name"),
+    )
+    for rates, told in refused:
+        with pytest.raises(ConfigError, match=told):
+            ToolEnv(Sums, tools=(Echo(),), noise="iid", tool_rates=rates)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="nothing where `noise` is a NoiseModel"):
+        ToolEnv(Sums, tools=(Echo(),), noise=IIDNoise(0.5), tool_rates={"echo": 0.5})
+
+
 def test_a_tool_s_faults_are_those_of_its_model_alone() -> None:
     noise = PerToolNoise({"python": IIDNoise(0.5)}, default=CorrelatedNoise(0.3, 0.9, [0.0, 0.5, 1.0]))
     mixed, alone = noise.strike(calls(600)), IIDNoise(0.5).strike(calls(600))

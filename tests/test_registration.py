@@ -14,7 +14,7 @@ import tool_gym
 from tests.episode_fakes import Echo, Sums
 from tool_gym.env import ToolEnv
 from tool_gym.errors import ConfigError
-from tool_gym.registration import register, resolve, tool_environments
+from tool_gym.registration import DEFAULT_MAX_TURNS, register, resolve, tool_environments
 from tool_gym.vector import ToolVectorEnv
 
 ROOT = Path(__file__).parents[1]
@@ -46,6 +46,29 @@ def test_settings_of_make_are_over_those_of_registration() -> None:
     assert gymnasium.make("tests/Own-v0", offset=4).unwrapped.task.offset == 4  # type: ignore[attr-defined]
     with pytest.raises(ConfigError, match="answers"):
         gymnasium.make("tests/Own-v0", answers=4)
+
+
+def test_an_id_belongs_to_one_class_which_may_be_registered_again() -> None:
+    register("tests/Own-v0", task=Sums)
+    register("tests/Own-v0", task=Sums, max_turns=3)
+    register("tests/Own-v0", task="tests.episode_fakes:Sums")
+    assert resolve("tests/Own-v0").max_turns == DEFAULT_MAX_TURNS
+    with pytest.raises(ConfigError, match=r"it is that of tool_gym\.tasks\.arithmetic:Arithmetic"):
+        register("tool_gym/Arithmetic-v0", task=Sums)
+
+
+def test_a_class_that_leaves_out_a_method_is_told_which() -> None:
+    class Unfinished(tool_gym.Task):
+        def sample(self, rng: Any, difficulty: int) -> tool_gym.Problem:
+            return tool_gym.Problem("1", "1")
+
+    with pytest.raises(ConfigError, match="'Unfinished'; allowed: a class that defines demonstrate, reasoning_quality"):
+        ToolEnv(Unfinished)
+
+
+def test_a_parameter_that_nobody_knows_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="maxturns: got 2; allowed: task, tools, max_turns"):
+        register("tests/Own-v0", task=Sums, maxturns=2)
 
 
 def test_further_parameters_go_to_gymnasium() -> None:

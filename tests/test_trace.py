@@ -13,7 +13,7 @@ from rich.console import Console
 from agents.config import Config
 from agents.selection import SELECTORS
 from agents.trainer import train
-from experiments.trace import Told, TraceConfig, _why, page, trace
+from experiments.trace import Told, TraceConfig, _call, _why, page, trace
 from tests.tiny import Silent, tiny_config
 from tool_gym.errors import ConfigError
 
@@ -56,6 +56,57 @@ def test_what_a_policy_wrote_is_text_on_the_page() -> None:
     written = page(hostile, [Told(hostile, hostile, (hostile,), True, hostile)])
     assert "<script" not in written
     assert written.count("&lt;script&gt;") == 6
+
+
+CALL = {
+    **{"status": "ok", "origin": "", "scheduled": "", "fault": "", "permanent": False, "standing": False},
+    **{"output": "", "quality": 0.5},
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, "call 1: ok; reasoning quality 0.50"),
+        ({"status": "error", "origin": "policy"}, "call 1: error by the policy; reasoning quality 0.50"),
+        (
+            {"status": "error", "origin": "policy", "scheduled": "timeout"},
+            "call 1: error by the policy (a timeout fault was drawn for it, with no working call to strike); ",
+        ),
+        (
+            {"origin": "injected", "scheduled": "timeout", "fault": "timeout", "output": "14\n"},
+            "call 1: ok ('14\\n'), then struck by a timeout fault; reasoning",
+        ),
+        (
+            {"origin": "injected", "fault": "connection", "permanent": True, "output": "14"},
+            "call 1: ok ('14'), then struck by a connection fault, one that stays; ",
+        ),
+        (
+            {"origin": "injected", "fault": "connection", "permanent": True, "standing": True, "output": "14"},
+            "call 1: ok ('14'), then struck by an earlier connection fault; ",
+        ),
+        ({"fault": "wrong_value", "output": "14"}, "call 1: ok ('14'), then silently altered by a wrong_value fault; "),
+        ({"status": "infrastructure", "origin": "infrastructure", "quality": -1.0}, "call 1: lost to the machinery"),
+    ],
+)
+def test_a_call_is_told_with_its_own_result_and_what_was_made_of_it(changes: dict[str, object], told: str) -> None:
+    line = _call(1, CALL | changes)
+    assert line.startswith(told)
+    assert ("quality" in line) == (changes.get("status") != "infrastructure")
+
+
+def test_a_group_that_is_not_trained_on_has_the_reason_that_holds() -> None:
+    config = Config()
+
+    def why(rewards: list[float], invalid: int = 0, refill: bool = False) -> str:
+        rows = [{"step": 1, "valid": True, "trainable": False, "reward": reward} for reward in rewards]
+        rows += [{"step": 1, "valid": False, "trainable": False, "reward": 0.0}] * invalid
+        return _why(0, rows, config.replace(**{"algo.refill": refill}))
+
+    assert "rewards that are all equal give no gradient" in why([0.0] * 16)
+    assert "7 rollouts are left, and roc keeps 8" in why([0.0] * 6 + [1.0], invalid=9)
+    assert "those that roc keeps have equal rewards, which" in why([0.0] * 15 + [1.0])
+    assert "enough groups before it had a gradient" in why([0.0] * 8 + [1.0] * 8, refill=True)
 
 
 @pytest.mark.parametrize("rule", list(SELECTORS))

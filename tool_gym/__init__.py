@@ -8,7 +8,7 @@ Importing the package registers its environments with Gymnasium.
 
 from __future__ import annotations
 
-from tool_gym import errors, interpreter, noise
+from tool_gym import errors, interpreter, noise, wrappers
 from tool_gym.checker import check_tool_env
 from tool_gym.env import ToolEnv
 from tool_gym.registration import register
@@ -29,6 +29,7 @@ __all__ = [
     "noise",
     "register",
     "tool",
+    "wrappers",
 ]
 
 # Named, not imported: making the environment imports it, and the spec can be written as JSON.

@@ -101,7 +101,7 @@ def _check(options: argparse.Namespace) -> int:
     settings = {} if options.answers is None else {"answers": options.answers}
     checks = run_checks(options.id, problems=options.problems, seed=options.seed, **settings)
     for check in checks:
-        print(f"{'ok    ' if check.passed else 'BROKEN'}  {check.name}")
+        print(f"{'ok    ' if check.passed else '-     ' if check.skipped else 'BROKEN'}  {check.name}")
         if not check.passed:
             print(f"        {printable(check.problem)}")
     return 0 if all(check.passed for check in checks) else 1

@@ -16,7 +16,7 @@ from gymnasium import spaces
 from tool_gym import rng
 from tool_gym.episodes import DEFAULT_OUTPUT_CHARS, EpisodeRecord, Episodes, EpisodeSpec, Transition
 from tool_gym.errors import ConfigError, TaskError
-from tool_gym.noise import BurstNoise, CorrelatedNoise, FaultMix, IIDNoise, NoiseModel, NoNoise
+from tool_gym.noise import BurstNoise, CorrelatedNoise, FaultMix, IIDNoise, NoiseModel, NoNoise, PerToolNoise
 from tool_gym.noise.correlated import ReferenceMode
 from tool_gym.noise.draws import checked_number
 from tool_gym.protocol import printable
@@ -54,6 +54,7 @@ class ToolEnv(gymnasium.Env[str, str]):
         mean_burst: mean length of an outage in calls (burst); each episode has outages of its own.
         faults: what faults look like: a kind of :data:`tool_gym.noise.KINDS`, the share of each kind, or a FaultMix.
         permanent: share of faults that stay for the rest of the episode, in [0, 1].
+        tool_rates: ``noise_rate`` of some tools, by name, in place of the general one.
         difficulty: one of the task's difficulties; None draws one uniformly for each episode.
         split: "train", "validation" or "test".
         max_turns: turns of an episode, the answering one included.
@@ -88,6 +89,7 @@ class ToolEnv(gymnasium.Env[str, str]):
         mean_burst: float = DEFAULT_MEAN_BURST,
         faults: FaultsLike = "timeout",
         permanent: float = 0.0,
+        tool_rates: Mapping[str, float] | None = None,
         difficulty: int | None = None,
         split: str = "train",
         max_turns: int = DEFAULT_MAX_TURNS,
@@ -103,7 +105,7 @@ class ToolEnv(gymnasium.Env[str, str]):
         tools = resolve_tools(tools, stateful)
         self.noise = build_noise(
             noise,
-            NoiseSettings(noise_rate, correlation, reference_mode, mean_burst, faults, permanent),
+            NoiseSettings(noise_rate, correlation, reference_mode, mean_burst, faults, permanent, tool_rates),
             self.task,
             tools,
             pool,
@@ -288,6 +290,7 @@ class NoiseSettings(NamedTuple):
     mean_burst: float
     faults: FaultsLike
     permanent: float
+    tool_rates: Mapping[str, float] | None = None
 
     def mix(self) -> FaultMix:
         """What faults look like. Raises ConfigError for kinds, shares or a permanence that cannot be."""
@@ -314,22 +317,45 @@ def build_noise(
     if isinstance(noise, NoiseModel):
         if faults != FaultMix():
             raise ConfigError("faults", faults, "nothing where `noise` is a NoiseModel, which has its own")
+        if settings.tool_rates:
+            raise ConfigError("tool_rates", settings.tool_rates, "nothing where `noise` is a NoiseModel: PerToolNoise")
         return copy.deepcopy(noise)
-    rate, mode = settings.rate, settings.reference_mode
+    mode = settings.reference_mode
+    rates = _checked_tool_rates(settings.tool_rates, tools)
     # Built before it is asked which one is wanted: a bad number costs no time, and is refused also where it has no use.
-    iid = IIDNoise(rate, faults=faults)
-    CorrelatedNoise(rate, settings.correlation, np.zeros(1), reference_mode=mode)
+    for rate in (settings.rate, *rates.values()):
+        IIDNoise(rate, faults=faults)
+    CorrelatedNoise(settings.rate, settings.correlation, np.zeros(1), reference_mode=mode)
     checked_number("mean_burst", settings.mean_burst, 1.0, 1e9)
+    if noise not in NOISES:
+        raise ConfigError("noise", noise, f"{', '.join(NOISES)}, or a NoiseModel")
     if noise == "none":
         return NoNoise()
-    if noise == "iid":
-        return iid
-    if noise == "burst":
-        return BurstNoise(rate, settings.mean_burst, faults=faults)
-    if noise == "correlated":
+
+    def of_rate(rate: float) -> NoiseModel:
+        if noise == "iid":
+            return IIDNoise(rate, faults=faults)
+        if noise == "burst":
+            return BurstNoise(rate, settings.mean_burst, faults=faults)
         reference = measured_reference(task, tools, pool)
         return CorrelatedNoise(rate, settings.correlation, reference, reference_mode=mode, faults=faults)
-    raise ConfigError("noise", noise, f"{', '.join(NOISES)}, or a NoiseModel")
+
+    general = of_rate(settings.rate)
+    return PerToolNoise({name: of_rate(rate) for name, rate in rates.items()}, general) if rates else general
+
+
+def _checked_tool_rates(rates: Mapping[str, float] | None, tools: Sequence[str | Tool]) -> dict[str, float]:
+    """Raises ConfigError for anything but rates by the name of a tool that is there."""
+    if rates is None:
+        return {}
+    if not isinstance(rates, Mapping):
+        raise ConfigError("tool_rates", rates, "a rate for each of some tools, by name")
+    names = [tool.name for tool in resolve_tools(tools)]
+    for name, rate in rates.items():
+        if name not in names:
+            raise ConfigError("tool_rates", name, f"tools of the environment: {', '.join(names)}")
+        checked_number(f"tool_rates[{name!r}]", rate, 0.0, 1.0)
+    return dict(rates)
 
 
 def measured_reference(

@@ -536,7 +536,8 @@ class Episodes:
         try:
             judged: Any = self.task.reasoning_quality(problem, episode.history)
         except Exception as error:
-            raise self._task_error("reasoning_quality", problem, f"raised {error!r}") from error
+            told = f"raised {error!r} for the call {step.turn.body!r} (calls that failed are judged, too)"
+            raise self._task_error("reasoning_quality", problem, told) from error
         # numpy's scalars are real numbers, too.
         if isinstance(judged, bool) or not isinstance(judged, Real) or not 0.0 <= float(judged) <= 1.0:
             raise self._task_error("reasoning_quality", problem, f"returned {judged!r}, not a number from 0 to 1")
@@ -568,6 +569,7 @@ class Episodes:
             "recovered_faults": episode.faults if record.success else 0,
             "error_origin": origin,
             "error_kind": kind,
+            "scheduled_kind": made.scheduled_kind if made else "",
             "fault_kind": made.fault if made else "",
             "fault_permanent": made.permanent if made else False,
             "reasoning_quality": made.quality if made else NO_QUALITY,

@@ -68,6 +68,15 @@ def register(
             raise ConfigError(
                 name, gymnasium_register_kwargs[name], "nothing: register sets it; use max_turns for turns"
             )
+    known = inspect.signature(gymnasium.register).parameters
+    for name, value in gymnasium_register_kwargs.items():
+        if name not in known:
+            allowed = "task, tools, max_turns, stateful, kwargs, or a parameter of gymnasium.register"
+            raise ConfigError(name, value, allowed)
+    there = gymnasium.registry.get(id)
+    if there is not None and _named(there.kwargs.get("task")) != _named(task):
+        # One that is defined anew, as in a notebook, may replace itself.
+        raise ConfigError("id", id, f"an id that is free: it is that of {_named(there.kwargs.get('task'))}")
     resolve_tools(tools, stateful)
     gymnasium.register(
         id,
@@ -82,6 +91,14 @@ def register(
         },
         **gymnasium_register_kwargs,
     )
+
+
+def _named(task: Any) -> str:
+    """A task's class as ``module:Class``, however it is given."""
+    if isinstance(task, str) or task is None:
+        return str(task)
+    kind = task if isinstance(task, type) else type(task)
+    return f"{kind.__module__}:{kind.__qualname__}"
 
 
 def tool_environments() -> dict[str, EnvSpec]:
@@ -139,6 +156,8 @@ def resolve_task(task: TaskLike, **settings: Any) -> Task:
         return task
     if not (isinstance(task, type) and issubclass(task, Task)):
         raise ConfigError("task", task, "a Task subclass, an instance of one, or 'module:Class'")
+    if missing := sorted(task.__abstractmethods__):
+        raise ConfigError("task", task.__name__, f"a class that defines {', '.join(missing)}")
     signature = inspect.signature(task)
     parameters = signature.parameters
     if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):

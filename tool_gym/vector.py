@@ -77,6 +77,7 @@ class ToolVectorEnv(VectorEnv[Observations, Sequence[str], npt.NDArray[Any]]):
         mean_burst: float = DEFAULT_MEAN_BURST,
         faults: FaultsLike = "timeout",
         permanent: float = 0.0,
+        tool_rates: Mapping[str, float] | None = None,
         difficulty: int | None = None,
         split: str = "train",
         max_turns: int = DEFAULT_MAX_TURNS,
@@ -98,7 +99,7 @@ class ToolVectorEnv(VectorEnv[Observations, Sequence[str], npt.NDArray[Any]]):
         tools = resolve_tools(tools, stateful)
         self.noise = build_noise(
             noise,
-            NoiseSettings(noise_rate, correlation, reference_mode, mean_burst, faults, permanent),
+            NoiseSettings(noise_rate, correlation, reference_mode, mean_burst, faults, permanent, tool_rates),
             self.task,
             tools,
             pool,

@@ -192,8 +192,9 @@ def _replay(env: ToolEnv, record: dict[str, Any], place: str) -> None:
 
 
 def _compare(place: str, recorded: dict[str, Any], now: dict[str, Any]) -> None:
+    """As the file has it: to Python 1, 1.0 and True are equal."""
     for name, value in now.items():
-        if recorded[name] != value:
+        if json.dumps(recorded[name]) != json.dumps(value):
             raise ReplayError(f"{place}: {name} was {recorded[name]!r} and is {value!r} now")
 
 

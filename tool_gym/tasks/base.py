@@ -48,7 +48,6 @@ class Task(ABC):
     A task is trusted code, and picklable: it is sent to worker processes.
 
     Class attributes:
-        tools: names of the tools that its demonstrations call.
         difficulties: the levels that ``sample`` accepts.
         mixture: share of each demonstration style in the default cold start; sums to 1.
         cold_start: ``steps`` and ``batch`` of the default cold start, where the task needs others than most do.
@@ -61,7 +60,6 @@ class Task(ABC):
             where the task does not promise one.
     """
 
-    tools: ClassVar[tuple[str, ...]] = ("python",)
     difficulties: ClassVar[tuple[int, ...]] = (1,)
     mixture: ClassVar[Mapping[str, float]] = {"clean": 1.0}
     cold_start: ClassVar[Mapping[str, int]] = {}

@@ -60,7 +60,6 @@ class Retrieval(Family):
     Raises ConfigError for other values.
     """
 
-    tools: ClassVar[tuple[str, ...]] = ("lookup",)
     difficulties: ClassVar[tuple[int, ...]] = (2, 3, 4, 5)
     # After a slip a guess is the rule: were it the right calls, slipping first would be learnt in place of them.
     mixture: ClassVar[Mapping[str, float]] = {

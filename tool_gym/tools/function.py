@@ -72,6 +72,9 @@ class FunctionTool(Tool):
             properties[parameter.name] = _schema(self._hints[parameter.name], field)
             if parameter.name in documented:
                 properties[parameter.name]["description"] = documented[parameter.name]
+        if unknown := documented.keys() - parameters.keys():
+            allowed = f"parameters in Args: {', '.join(properties) or 'none'}"
+            raise ConfigError(f"tool {self.name}, docstring", sorted(unknown)[0], allowed)
         required = [name for name in properties if parameters[name].default is inspect.Parameter.empty]
         self.parameters = {"type": "object", "properties": properties, "required": required}
         self._raw = len(self._hints) == 1 and next(iter(self._hints.values())) is str
@@ -103,7 +106,8 @@ class FunctionTool(Tool):
         except ToolError as error:
             return ToolResult("error", error.kind, error.message)
         except Exception as error:
-            raise TaskError(f"tool {self.name!r} raised {error!r} for the call {request.body!r}") from error
+            hint = "raise ToolError for what is the policy's mistake"
+            raise TaskError(f"tool {self.name!r} raised {error!r} for the call {request.body!r}: {hint}") from error
         return self._result(value, request)
 
     def _arguments(self, body: str) -> dict[str, Any]:
