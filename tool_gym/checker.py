@@ -38,8 +38,8 @@ STYLES = ("clean", "confused", "slip_then_fix", "slip_then_guess", "guess", "dou
 
 _RIGHT = frozenset({"clean", "slip_then_fix", "double_answer"})
 _TOLERANCE = 4.5  # standard deviations that a share may be off: one false alarm in 150,000
-# An observation gives answers away if it mostly holds its own, and another problem's less often by so much. (A digit may
-# stand in three prompts of four by the nature of the problems.)
+# An observation gives answers away if it mostly holds its own, and another problem's less often by so much. (Where
+# answers are digits, three prompts of four may hold theirs by the nature of the problems.)
 _MOSTLY, _LEAK = 0.85, 0.2
 _NEARLY_ALWAYS = 0.95
 # So much oftener than luck and the answers' frequencies say may a text be right that knows nothing of the problem:

@@ -80,7 +80,7 @@ class Assignments(RejectionFamily[Lists]):
         "guess": 0.10,
     }
     # Copying in another order takes many updates to be learned, and the more the longer the lists (docs/LOG.md).
-    cold_start: ClassVar[Mapping[str, int]] = {"steps": 900, "batch": 32}
+    cold_start: ClassVar[Mapping[str, int]] = {"steps": 1500, "batch": 32}
     trained: ClassVar[tuple[int, ...]] = (3,)
     max_error_chars: ClassVar[int | None] = 27  # ``NameError: line 1: name 'b'``
 
