@@ -117,10 +117,15 @@ def revision(folder: Path) -> str:
     """
     try:
         git = json.loads((folder / _CONFIG).read_text(encoding="utf-8")).get("git") or {}
-        head, changed = git.get("revision") or "", git.get("changed")
+        return told_revision(git)
     except (OSError, ValueError, AttributeError) as error:
         raise ConfigError("run", str(folder), f"the folder of a run ({type(error).__name__}: {error})") from error
-    return f"{head}+changed" if head and changed else str(head)
+
+
+def told_revision(git: Mapping[str, Any]) -> str:
+    """What ``git_state`` gives, as one text."""
+    head = git.get("revision") or ""
+    return f"{head}+changed" if head and git.get("changed") else str(head)
 
 
 def has_config(folder: Path) -> bool:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import hashlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -222,7 +224,9 @@ def run_ray(jobs: Sequence[Job], on_outcome: OnOutcome, *, address: str) -> None
         raise ConfigError("address", address, f"the address of a running Ray cluster ({reason})") from error
     try:
         remote = ray.remote(num_cpus=1, max_retries=_RETRIES)(_train_somewhere)
-        pending = {remote.remote(job.config.to_dict()): job for job in jobs}
+        # Nodes have no history: what the code is goes along.
+        code = runs.told_revision(runs.git_state(_ROOT)), _sources()
+        pending = {remote.remote(job.config.to_dict(), *code): job for job in jobs}
         while pending:
             (ready,), _ = ray.wait(list(pending), num_returns=1)
             job = pending.pop(ready)
@@ -249,18 +253,28 @@ def _check_reachable(address: str) -> None:
             raise ConfigError("address", address, f"the address of a running Ray cluster ({error})") from error
 
 
-def node_folder() -> Path:
-    """Where the tasks of a cluster train on a node: a folder for each user's runs, each named after its identity."""
-    return Path(tempfile.gettempdir()) / f"tool_gym-{os.getuid()}"
+def _sources() -> str:
+    """A digest of the modules that are sent along."""
+    digest = hashlib.sha256()
+    for place in (_ROOT / "train.py", *(_ROOT / name for name in ("agents", "experiments", "tool_gym"))):
+        for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
 
 
-def _train_somewhere(values: dict[str, Any]) -> tuple[bytes | None, str]:
+def node_folder(sources: str) -> Path:
+    """Where the tasks of a cluster train on a node: a folder for each user's runs by one state of the code."""
+    return Path(tempfile.gettempdir()) / f"tool_gym-{os.getuid()}" / sources
+
+
+def _train_somewhere(values: dict[str, Any], revision: str, sources: str) -> tuple[bytes | None, str]:
     """In a task: train in a folder of the node's own; the packed run, or None and the end of the log.
 
-    The folder is named after the run, so that a task which is run again on the same node goes on with it.
+    The folder is named after the run and the code, so that a task which is run again on the same node goes on with it,
+    and is removed when the run is packed. The cold starts stay.
     """
     config = Config.from_dict(values)
-    place = node_folder()
+    place = node_folder(sources)
     name = store.identity(config)
     job = Job(name, config.replace(**{"run.runs_dir": str(place), "run.name": name}))
     place.mkdir(parents=True, exist_ok=True)
@@ -270,5 +284,9 @@ def _train_somewhere(values: dict[str, Any]) -> tuple[bytes | None, str]:
     packed = None
     if status == 0:
         run = store.read_folder(job.folder)
-        packed = store.pack(store.Run(config, run.columns, run.summary, run.revision))
-    return packed, log.read_text(encoding="utf-8", errors="replace")[-_LOG_KEPT:]
+        packed = store.pack(store.Run(config, run.columns, run.summary, revision))
+    told = log.read_text(encoding="utf-8", errors="replace")[-_LOG_KEPT:]
+    if packed is not None:
+        shutil.rmtree(job.folder, ignore_errors=True)
+        log.unlink(missing_ok=True)
+    return packed, told

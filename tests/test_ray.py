@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import threading
@@ -13,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from experiments import executors
 from experiments.executors import Job, Outcome, node_folder, run_ray
-from experiments.store import identity
-from experiments.sweep import SweepConfig, plan, sweep
+from experiments.store import read_runs
+from experiments.sweep import SweepConfig, sweep
 from tests.test_experiments import SMALL, results, say
 from tests.tiny import tiny_config
 from tool_gym.errors import ConfigError
@@ -47,7 +49,7 @@ def test_a_task_that_kills_its_worker_is_retried_a_few_times_and_then_named(
 
         def remote(self, *, num_cpus: int, max_retries: int) -> Any:
             self.most = 1 + max_retries
-            return lambda work: SimpleNamespace(remote=lambda values: object())
+            return lambda work: SimpleNamespace(remote=lambda *sent: object())
 
         def wait(self, pending: list[Any], *, num_returns: int) -> Any:
             return pending[:num_returns], pending[num_returns:]
@@ -78,7 +80,7 @@ def cluster() -> Any:
 
 
 def test_a_cluster_gives_the_table_of_this_machine_also_when_a_node_dies(
-    cluster: Any, tmp_path: Path, tiny_cold_starts: Callable[[Path], Path]
+    cluster: Any, tmp_path: Path, tiny_cold_starts: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = SMALL | {"run.steps": "12", "run.eval_every": "6"}
     local = SweepConfig(out=tmp_path / "local", seeds=(0, 1), set=settings, grid=GRID, processes=2)
@@ -87,15 +89,31 @@ def test_a_cluster_gives_the_table_of_this_machine_also_when_a_node_dies(
 
     remote = SweepConfig(**{**vars(local), "out": tmp_path / "ray", "executor": "ray", "address": cluster.address})
     victim = next(node for node in cluster.list_all_nodes() if not node.head)
-    killer = threading.Thread(target=lambda: (time.sleep(12), cluster.remove_node(victim, allow_graceful=False)))
+    # Of a node's own, so that what is seen there is of this sweep.
+    monkeypatch.setattr(executors, "_sources", lambda: f"test-{os.getpid()}")
+    place = node_folder(executors._sources())
+    busy: list[int] = []
+
+    def kill() -> None:
+        """The other node, while both train: each has one processor, and so one run."""
+        for _ in range(1200):
+            training = [run for run in place.glob("*/metrics.jsonl") if not (run.parent / "summary.json").exists()]
+            if len(training) == 2:
+                busy.append(len(training))
+                break
+            time.sleep(0.05)
+        cluster.remove_node(victim, allow_graceful=False)
+
+    killer = threading.Thread(target=kill)
     killer.start()
     console, out = say()
     try:
         assert sweep(remote, console) == 0, out.getvalue()
+        assert busy, "the node was not killed during a run"
+        assert [path.name for path in place.iterdir()] == [".cache"]
     finally:
         killer.join()
-        # Its own runs, and no other's that may be under way.
-        for _, config in plan(remote):
-            shutil.rmtree(node_folder() / identity(config), ignore_errors=True)
-            (node_folder() / f"{identity(config)}.log").unlink(missing_ok=True)
+        shutil.rmtree(place, ignore_errors=True)
     assert results(tmp_path / "ray" / "quick").equals(results(tmp_path / "local" / "quick"))
+    revisions = {run.revision for place in ("ray", "local") for run in read_runs(tmp_path / place / "quick" / "store")}
+    assert len(revisions) == 1

@@ -1,0 +1,92 @@
+"""The figures in docs/RESULTS.md and README.md are those of the stores that are committed beside them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from experiments.estimands import (
+    ACCURACY,
+    CONTRASTS,
+    ERRORS,
+    FINAL_ACCURACY,
+    GOOD_FIRST,
+    Estimate,
+    Figure,
+    estimate,
+    label,
+)
+from experiments.store import Run, read_runs
+
+ROOT = Path(__file__).parents[1]
+RESULTS = (ROOT / "docs" / "RESULTS.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+STORES = ROOT / "docs" / "results"
+
+
+def tables(text: str) -> list[list[list[str]]]:
+    """The cells of each Markdown table, row by row, its header first."""
+    found = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    return [
+        [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if "|---" not in line]
+        for table in found
+    ]
+
+
+def written(estimated: Estimate) -> str:
+    """A difference as the page has it: ``+.122 [+.088, +.210]``."""
+
+    def number(value: float) -> str:
+        return f"{value:+.3f}".replace("0.", ".").replace("-", "−")
+
+    paired = estimated.paired
+    return f"{number(paired.mean)} [{number(paired.low)}, {number(paired.high)}]"
+
+
+def answers(runs: Sequence[Run], ours: str, theirs: str, figure: Figure) -> Mapping[str, str]:
+    """What is written of a contrast, by setting."""
+    contrast = next(
+        c for c in CONTRASTS if (c.ours, c.theirs) == (ours, theirs) and c.figure == figure and c.across is None
+    )
+    return {label(found.setting): written(found) for found in estimate(contrast, runs)}
+
+
+@pytest.fixture(scope="module")
+def headline() -> list[Run]:
+    return read_runs(STORES / "correlated-vs-iid" / "store")
+
+
+def test_the_headline_s_table_is_that_of_its_store(headline: list[Run]) -> None:
+    (header, *rows) = next(table for table in tables(RESULTS) if table[0][1].startswith("answers 10"))
+    settings, answer = [], ""
+    for cell in header[1:]:
+        number, _, correlation = cell.rpartition(", ρ ")
+        answer = number.removeprefix("answers ") or answer
+        settings.append(f"answers {answer}, ρ {float(correlation):g}")
+    figures = {"good first calls": GOOD_FIRST, "accuracy": ACCURACY}
+    assert len(rows) == 12
+    for first, *cells in rows:
+        parts = re.fullmatch(r"`(\w+)` − `(\w+)`, (.*)", first)
+        assert parts is not None
+        found = answers(headline, parts[1], parts[2], figures[parts[3]])
+        assert dict(zip(settings, cells, strict=True)) == {name: found.get(name, "") for name in settings}, first
+
+
+def test_how_many_runs_there_are_is_said_in_both_places(headline: list[Run]) -> None:
+    assert f"{len(headline)} of " in README.partition("What came out")[2][:200]
+    assert f"{len(headline)} of its 420 runs are in the store" in RESULTS or len(headline) == 420
+
+
+def test_the_table_of_the_other_families_is_that_of_their_store() -> None:
+    runs = read_runs(STORES / "families" / "store")
+    (header, *rows) = next(table for table in tables(RESULTS) if table[0][0] == "`roc` − `stratified`")
+    figures = (GOOD_FIRST, ACCURACY, FINAL_ACCURACY, ERRORS)
+    assert len(header) == 1 + len(figures)
+    found = [answers(runs, "roc", "stratified", figure) for figure in figures]
+    for first, *cells in rows:
+        family, _, correlation = first.partition(", ρ ")
+        setting = f"tool_gym/{family}-v0, ρ {float(correlation):g}"
+        assert cells == [column[setting] for column in found], first
