@@ -317,6 +317,35 @@ def test_a_sweep_that_is_killed_leaves_no_run_behind_and_goes_on_to_the_same_tab
     assert results(folder).equals(results(tmp_path / "whole" / "quick"))
 
 
+def test_a_sweep_that_is_killed_again_and_again_gives_the_same_table(tmp_path: Path) -> None:
+    grid = {"algo.selector": "roc,stratified", "noise.correlation": "0.0", "env.answers": "2"}
+    settings = SMALL | {"run.steps": "4", "run.eval_every": "2"}
+    whole = SweepConfig(out=tmp_path / "whole", seeds=(0,), set=settings, grid=grid, processes=2)
+    assert sweep(whole, say()[0]) == 0
+
+    folder = tmp_path / "killed" / "quick"
+    words = ["sweep", "--out", str(tmp_path / "killed"), "--seeds", "0", "--processes", "2"]
+    words += ["--set", *(word for pair in settings.items() for word in pair)]
+    words += ["--grid", *(word for pair in grid.items() for word in pair)]
+    moments = (
+        lambda: list(folder.glob(".cache/*.lock")),  # in the cold start
+        lambda: list(folder.glob("*/config.json")),  # before the first step
+        lambda: list(folder.glob("*/checkpoints/step_000002")),
+        lambda: list(folder.glob("store/*.json.gz")),  # before the table
+    )
+    ended = []
+    for moment in moments:
+        process = subprocess.Popen([sys.executable, "-m", "experiments", *words], cwd=ROOT, stdout=subprocess.DEVNULL)
+        while not moment() and process.poll() is None:
+            time.sleep(0.005)
+        process.kill()
+        ended.append(process.wait(timeout=30))
+    # Both runs may have finished at once, and the table been written before the last kill.
+    assert ended[:3] == [-signal.SIGKILL] * 3
+    assert sweep(SweepConfig(**{**vars(whole), "out": tmp_path / "killed"}), say()[0]) == 0
+    assert results(folder).equals(results(tmp_path / "whole" / "quick"))
+
+
 def test_shards_cover_a_sweep_without_overlap() -> None:
     whole = [name for name, _ in plan(SweepConfig(seeds=(3, 4)))]
     parts = [[name for name, _ in plan(SweepConfig(seeds=(3, 4), shard=f"{i}/3"))] for i in (1, 2, 3)]
