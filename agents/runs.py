@@ -132,6 +132,11 @@ def has_config(folder: Path) -> bool:
     return (folder / _CONFIG).exists()
 
 
+def diverged(folder: Path) -> bool:
+    """Whether a run ended in a DivergenceError, whose batch is kept in its folder."""
+    return any(folder.glob("diverged_*.safetensors"))
+
+
 def git_state(place: Path) -> dict[str, Any]:
     """Revision of the checkout that a folder is in, None where it is in none, and whether tracked files differ."""
 

@@ -7,7 +7,8 @@ one, in a thread of its own, up to where it samples or needs a gradient: there i
 all that wait for the same are served in one batch. What a run comes to depends on whom it is stacked with, in the last
 bits: the stack is part of its identity, stops at a common step, and is gone on with as a stack. The same bytes each
 time are promised on the CPU alone: on a GPU they also depend on which rows are decoded together, so on how soon tools
-answer. A run that fails leaves its stack, and the others go on without it; what fails in joint arithmetic fails all.
+answer. A run that diverges, as it does each time, leaves its stack, and the others go on without it; any other failure
+ends all, for what the others come to would depend on when it struck.
 
 Cold starts are made one by one, as for runs alone, and shared with them.
 """
@@ -43,7 +44,7 @@ from agents.model import Policy
 from agents.packing import Packed
 from agents.setup import Setup
 from agents.signals import Stopped, StopSignals
-from tool_gym.errors import ConfigError
+from tool_gym.errors import ConfigError, DivergenceError
 from tool_gym.interpreter import InterpreterPool
 
 _ALIKE = (
@@ -317,8 +318,8 @@ def train_stack(configs: Sequence[Config], stop: StopSignals) -> list[Path]:
         configs: at least two, with the same ``run.stack`` and alike in what ``alike`` gives, in folders of their own.
         stop: handles the signals; all runs stop after the same step.
 
-    Returns the folders. Raises ConfigError where they cannot be stacked; what failed in the joint arithmetic; and,
-    when the other runs are over, what a run that failed by itself raised.
+    Returns the folders. Raises ConfigError where they cannot be stacked, what the first run to fail raised, and, when
+    the others are over, the DivergenceError of one that diverged.
     """
     _check(configs)
     configs = [_keeping_enough(config) for config in configs]
@@ -331,7 +332,7 @@ def train_stack(configs: Sequence[Config], stop: StopSignals) -> list[Path]:
             _cold_starts(configs, pool)
         stack = Stack(len(configs), stop)
         stopped: list[Stopped] = []
-        failed: list[BaseException] = []
+        diverged: list[DivergenceError] = []
 
         def member(number: int) -> None:
             own, config, folder = _Member(stack, number), configs[number], folders[number]
@@ -345,8 +346,11 @@ def train_stack(configs: Sequence[Config], stop: StopSignals) -> list[Path]:
                 stopped.append(error)
             except BaseException as error:
                 if stack.failure is None:
-                    failed.append(error)
                     notes.note(f"failed: {error}")
+                    if isinstance(error, DivergenceError):
+                        diverged.append(error)
+                    else:
+                        stack.fail(error)
             stack.leave(number)
 
         # Threads do not outlive a second signal, which ends the process from here.
@@ -363,7 +367,7 @@ def train_stack(configs: Sequence[Config], stop: StopSignals) -> list[Path]:
             raise
     if stack.failure is not None:
         raise stack.failure
-    for ending in (*stopped, *failed):
+    for ending in (*stopped, *diverged):
         raise ending
     return folders
 
@@ -418,8 +422,8 @@ def _cold_starts(configs: Sequence[Config], pool: InterpreterPool) -> None:
 def _to_common_step(folders: Sequence[Path]) -> bool:
     """Take back every run to the last step that all can go on from; False: to its start.
 
-    To its start where one has not begun, or where one failed so early that the others have kept no such step.
-    Raises ConfigError where a run that has begun cannot go on from any step, or another process works on one.
+    To its start where one has not begun, or where one diverged so early that the others have kept no such step.
+    Raises ConfigError where all have begun and there is else no such step, or another process works on one.
     """
     there = [folder for folder in folders if runs.has_config(folder)]
     with contextlib.ExitStack() as held:
@@ -427,12 +431,13 @@ def _to_common_step(folders: Sequence[Path]) -> bool:
             held.enter_context(runs.locked(folder))
             checkpoints.remove_leftovers(folder)
         begun = len(there) == len(folders) and all(checkpoints.by_step(folder / "checkpoints") for folder in folders)
-        usable = [trainer.usable_steps(folder) for folder in folders] if begun else []
-        for folder, steps in zip(folders, usable, strict=False):
-            if not steps:
-                raise ConfigError("run", str(folder), "a checkpoint to go on from: they are damaged or gone")
-        common = set[int]().union(*usable[:1]).intersection(*usable[1:])
-        begun = bool(common)
+        common = set.intersection(*map(trainer.usable_steps, folders)) if begun else set()
+        if begun and not common:
+            if not any(runs.diverged(folder) for folder in folders):
+                wanted = "a checkpoint of the same step as the other runs of the stack: some are damaged or gone"
+                raise ConfigError("run", str(folders[0]), wanted)
+            print("a run diverged where the others have no checkpoint any more: all begin again", flush=True)
+            begun = False
         for folder in there:
             # Without it the run is not finished, whatever becomes of its checkpoints.
             (folder / "summary.json").unlink(missing_ok=True)

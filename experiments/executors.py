@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import hashlib
 import json
 import os
@@ -37,6 +38,8 @@ _ROOT = Path(__file__).resolve().parent.parent
 _LOOK = 0.1  # seconds between looks at the processes
 _REACHED_SECONDS = 10.0
 _RETRIES = 5  # of a task whose node or process dies: nodes may be taken away, but a run that kills its own is named
+# What makes a run impossible to start, and no other: something else stands where its folder is to be.
+_OF_ONE_FOLDER = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.EACCES)
 _LOG_KEPT = 20_000  # characters of a failed task's log that come back from a cluster
 
 
@@ -52,11 +55,12 @@ class Job(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How a run ended: packed for a store, or None and where its log is."""
+    """How a run ended: packed for a store, or None and where its log is; the reason where the log does not tell it."""
 
     job: Job
     packed: bytes | None
     log: Path
+    reason: str = ""
 
 
 OnOutcome = Callable[[Outcome], None]
@@ -130,9 +134,10 @@ def run_local(jobs: Sequence[Job], on_outcome: OnOutcome, *, processes: int) -> 
                     try:
                         running.append((unit, *_start_unit(unit)))
                     except OSError as error:
-                        # Its folder's doing, or the machine's: the others may fare better.
+                        if error.errno not in _OF_ONE_FOLDER:
+                            raise
                         for job in unit:
-                            on_outcome(Outcome(job, None, _noted(_log_of(unit), error)))
+                            on_outcome(Outcome(job, None, _log_of(unit), f"error: {error}"))
                 time.sleep(_LOOK)
                 for ended in [one for one in running if one[1].poll() is not None]:
                     running.remove(ended)
@@ -171,19 +176,13 @@ def _start_unit(unit: Sequence[Job]) -> tuple[subprocess.Popen[bytes], Path]:
     return _start(stack_command(unit), log, _ROOT), log
 
 
-def _noted(log: Path, error: Exception) -> Path:
-    """The log, with an error in its last line if it can be written."""
-    with contextlib.suppress(OSError), log.open("a", encoding="utf-8") as file:
-        file.write(f"error: {error}\n")
-    return log
-
-
 def _packed(job: Job, log: Path) -> bytes | None:
     """A finished run's file; None, and why in the log, where its folder cannot be read back."""
     try:
         return store.pack(store.read_folder(job.folder))
     except ToolGymError as error:
-        _noted(log, error)
+        with log.open("a", encoding="utf-8") as file:
+            file.write(f"error: {error}\n")
         return None
 
 
@@ -287,6 +286,8 @@ def _train_somewhere(values: dict[str, Any], revision: str, sources: str) -> tup
         packed = store.pack(store.Run(config, run.columns, run.summary, revision))
     told = log.read_text(encoding="utf-8", errors="replace")[-_LOG_KEPT:]
     if packed is not None:
-        shutil.rmtree(job.folder, ignore_errors=True)
+        # Renamed first: what a kill leaves half removed is not to be taken for a run.
+        gone = job.folder.rename(place / f".gone_{name}_{os.getpid()}")
+        shutil.rmtree(gone, ignore_errors=True)
         log.unlink(missing_ok=True)
     return packed, told

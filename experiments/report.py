@@ -186,11 +186,13 @@ def _introduction(page: _Page, runs: Sequence[Run], stores: Sequence[Path]) -> N
         "p",
         "Decision rule: supported, if the interval excludes 0 on the claimed side; not "
         f"supported, if it excludes 0 on the other side or lies within ± {MARGIN}; undecided otherwise. A claim that "
-        f"there is no difference to speak of is supported by an interval within ± {MARGIN}, and not by one outside. "
+        f"there is no difference to speak of is supported by an interval within ± {MARGIN}, and not by one outside; an "
+        "effect that is there but small may so support both. "
         f"Below {LEAST_PAIRS} pairs there is no verdict. Intervals of few pairs are too narrow: of normal values they "
-        f"cover {covered} pairs. An effect that is there but small may so support both claims. Verdicts are not "
+        f"cover {covered} pairs. Verdicts are not "
         "adjusted for their number; p is, by Holm over the settings of each difference. Estimands, signs and the rule "
-        f"for them were fixed before any run; added on 2026-11-30, before the headline was complete: {ADDED}. Where "
+        "for them were fixed before any run; added on 2026-11-30, when the results of up to 235 of the headline's 420 "
+        f"runs were known: {ADDED}. Where "
         f"nobody claims anything, the claim is “{NOBODY}”.",
     )
     words = html.escape(" ".join(map(str, stores)))
@@ -300,8 +302,9 @@ def _verdicts(page: _Page, tables: Sequence[tuple[Contrast, list[Estimate]]]) ->
     if {MODEL, TABLE} & {claim.who for _, estimates in tables for found in estimates for claim, _ in found.verdicts}:
         page.add(
             "p",
-            f"Claims of {MODEL} (python -m experiments theory) are with its loss normalised as the runs' is; those "
-            "with a loss per episode are its first predictions.",
+            f"Claims of {MODEL} (python -m experiments theory --normalisation turn --frozen-evaluation) are with its "
+            "loss normalised as the runs' is and under the faults of evaluations; those with a loss per episode are "
+            "its first predictions (python -m experiments theory).",
         )
     page.add("p", f"Of the paper's claims no arm here is about these: {'; '.join(NOT_TRIED)}.")
 

@@ -140,11 +140,19 @@ def plan(config: SweepConfig) -> list[tuple[str, Config]]:
     whole = [(name, replace(run, sft=opened[_asked(run)].config.sft)) for name, run in planned]
     # Stacks are whole, so that they are the same however many machines share the sweep.
     units = by_stack([Job(name, run) for name, run in _stacked(whole, config.stack)])
-    # Whose first run shares a cold start: pairs are of one machine, and no cold start is made twice.
+    # What shares a cold start stays together, so that pairs are of one machine; a stack, which is whole, by its first.
     together: dict[str, list[Job]] = {}
     for unit in units:
         together.setdefault(cold_start_key(unit[0].config), []).extend(unit)
-    mine = {job.name for group in list(together.values())[first::every] for job in group}
+    if every > len(together):
+        raise ConfigError("shard", config.shard, f"at most {len(together)} machines, one for each cold start")
+    shares: list[list[Job]] = [[] for _ in range(every)]
+    costs = [0.0] * every
+    for group in together.values():
+        least = costs.index(min(costs))
+        shares[least] += group
+        costs[least] += _cold_start(group[0].config) + sum(_training(job.config) + _tests(job.config) for job in group)
+    mine = {job.name for job in shares[first]}
     return [(job.name, job.config) for unit in units for job in unit if job.name in mine]
 
 
@@ -276,7 +284,7 @@ def _run(todo: Sequence[Job], config: SweepConfig, processes: int, console: Cons
         status = "done" if outcome.packed is not None else "FAILED"
         text = f"[{done}/{len(todo)}] {status}  {outcome.job.name}  about {_time(left)} left"
         if outcome.packed is None:
-            text += f"\n    {_last_line(outcome.log)}"
+            text += f"\n    {printable(outcome.reason) or _last_line(outcome.log)}"
         console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     if todo and config.executor == "ray":

@@ -78,7 +78,7 @@ class Curves:
     """Exact figures of every policy of a simulation.
 
     Attributes:
-        accuracy_ST: probability of a right answer under the faults of an evaluation.
+        accuracy_ST: probability of a right answer, as recovery under the faults that ``simulate`` is told.
         good_first_ST: probability that the first turn is good code.
         recovery_ST: probability of a right answer where the first call met a fault.
         faulted_first_ST: probability that the first call meets one.
@@ -464,6 +464,8 @@ class TheoryConfig:
     """Updates."""
     normalisation: Normalisation = "episode"
     """Mean gradient over episodes or over turns."""
+    frozen_evaluation: bool = False
+    """Figures under faults that follow the initial policy, as those of evaluations do, in any mode."""
     seed: int = 0
     """Seed of all draws."""
     out: Path | None = None
@@ -502,6 +504,7 @@ def _row(config: TheoryConfig, answers: int, max_calls: int, *, slips: bool) -> 
                 slips=slips,
                 normalisation=config.normalisation,
                 seed=config.seed,
+                frozen_evaluation=config.frozen_evaluation,
             )
             for rule in (config.rule, config.baseline)
         ]

@@ -107,10 +107,13 @@ def _call(index: int, call: dict[str, Any]) -> str:
         return f"call {index}: lost to the machinery"
     told = f"call {index}: {call['status'] if call['status'] == 'ok' else call['status'] + ' by the policy'}"
     if call["fault"]:
-        stays = ", one that stays" if call["permanent"] and not call["standing"] else ""
-        fault = f"{'an earlier ' if call['standing'] else 'a '}{call['fault']} fault{stays}"
-        told += f" ({call['output']!r}), then {'struck' if call['origin'] else 'silently altered'} by {fault}"
-    elif call["scheduled"]:
+        # Runs of earlier revisions have no more than the kind.
+        standing = call.get("standing")
+        stays = ", one that stays" if call.get("permanent") and not standing else ""
+        own = f" ({call['output']!r})" if "output" in call else ""
+        fault = f"{'an earlier ' if standing else 'a '}{call['fault']} fault{stays}"
+        told += f"{own}, then {'struck' if call['origin'] else 'silently altered'} by {fault}"
+    elif call.get("scheduled"):
         told += f" (a {call['scheduled']} fault was drawn for it, with no working call to strike)"
     return f"{told}; reasoning quality {call['quality']:.2f}"
 

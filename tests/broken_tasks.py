@@ -102,6 +102,26 @@ class OftenLuck(Arithmetic):
         self.luck = "often"  # type: ignore[assignment]
 
 
+@tool
+def look(problem: Problem) -> str:
+    """What the number is."""
+    return problem.answer
+
+
+class Looked(Task):
+    """Sound: one call without arguments, which is right whenever it is made, tells the answer."""
+
+    def sample(self, rng: np.random.Generator, difficulty: int) -> Problem:
+        key, number = rng.integers(1000, 10_000, size=2).tolist()
+        return Problem(f"what is behind {key}?", str(number))
+
+    def reasoning_quality(self, problem: Problem, history: History) -> float:
+        return float(history[-1][1].ok)
+
+    def demonstrate(self, problem: Problem, rng: np.random.Generator, style: str) -> list[str]:
+        return {"clean": ["<look></look>", f"<answer>{problem.answer}</answer>"]}[style]
+
+
 _calls = itertools.count()
 
 

@@ -48,13 +48,18 @@ def test_settings_of_make_are_over_those_of_registration() -> None:
         gymnasium.make("tests/Own-v0", answers=4)
 
 
-def test_an_id_belongs_to_one_class_which_may_be_registered_again() -> None:
+def test_an_id_belongs_to_one_class_which_may_be_registered_again(monkeypatch: pytest.MonkeyPatch) -> None:
     register("tests/Own-v0", task=Sums)
     register("tests/Own-v0", task=Sums, max_turns=3)
     register("tests/Own-v0", task="tests.episode_fakes:Sums")
     assert resolve("tests/Own-v0").max_turns == DEFAULT_MAX_TURNS
-    with pytest.raises(ConfigError, match=r"it is that of tool_gym\.tasks\.arithmetic:Arithmetic"):
+    with pytest.raises(ConfigError, match=r"it is that of Arithmetic \(del gymnasium\.registry"):
         register("tool_gym/Arithmetic-v0", task=Sums)
+    with pytest.raises(ConfigError, match=r"it is that of gymnasium\.envs\.classic_control"):
+        register("CartPole-v1", task=Sums)
+    # As where a module that is run as a program is imported, too.
+    monkeypatch.setattr(Sums, "__module__", "__main__")
+    register("tests/Own-v0", task=Sums)
 
 
 def test_a_class_that_leaves_out_a_method_is_told_which() -> None:

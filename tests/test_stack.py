@@ -254,7 +254,7 @@ def test_what_fails_in_the_joint_arithmetic_is_what_the_stack_fails_with(
         train_stack(members(tiny_cold_starts(tmp_path)), StopSignals())
 
 
-def test_a_run_that_fails_leaves_the_others_to_finish_and_is_what_the_stack_ends_with(
+def test_a_run_that_diverges_leaves_the_others_to_finish_and_is_what_the_stack_ends_with(
     tmp_path: Path, tiny_cold_starts: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configs = members(tiny_cold_starts(tmp_path), **{"run.steps": 8})
@@ -263,7 +263,8 @@ def test_a_run_that_fails_leaves_the_others_to_finish_and_is_what_the_stack_ends
 
     def diverging(trainer: Trainer, chosen: TrainingBatch, step: int) -> UpdateStats:
         if step == 3 and trainer.config.algo.selector == "grpo":
-            raise DivergenceError("the loss is nan")
+            with trainer._kept_if_it_diverges(step):
+                raise DivergenceError("the loss is nan", {"tokens_NT": chosen.tokens_NT})
         return learn(trainer, chosen, step)
 
     made = []
@@ -271,12 +272,29 @@ def test_a_run_that_fails_leaves_the_others_to_finish_and_is_what_the_stack_ends
         broken.setattr(Trainer, "_update", diverging)
         for _ in range(2):
             # The second time the others have kept no step to which the failed one has come: all begin again.
-            with pytest.raises(DivergenceError, match="the loss is nan"):
+            with pytest.raises(DivergenceError, match="step 3: the loss is nan"):
                 train_stack(configs, StopSignals())
             assert [runs.finished(folder) for folder in folders] == [True, False, True]
             made.append(results([folders[0], folders[2]]))
     assert made[0] == made[1]
     assert all(runs.finished(folder) for folder in train_stack(configs, StopSignals()))
+
+
+def test_any_other_failure_of_a_run_ends_its_stack(
+    tmp_path: Path, tiny_cold_starts: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learn = Trainer._update
+
+    def failing(trainer: Trainer, chosen: TrainingBatch, step: int) -> UpdateStats:
+        if step == 3 and trainer.config.algo.selector == "grpo":
+            raise OSError("the disk is full")
+        return learn(trainer, chosen, step)
+
+    monkeypatch.setattr(Trainer, "_update", failing)
+    configs = members(tiny_cold_starts(tmp_path))
+    with pytest.raises(OSError, match="the disk is full"):
+        train_stack(configs, StopSignals())
+    assert not any(runs.finished(tmp_path / str(config.run.name)) for config in configs)
 
 
 def test_of_a_stack_that_failed_a_sweep_keeps_the_runs_that_finished(
@@ -411,7 +429,7 @@ def test_nothing_is_taken_back_where_a_run_is_worked_on_or_no_step_is_common(
     with runs.locked(folders[1]), pytest.raises(ConfigError, match="no other process"):
         stacks._to_common_step(folders)
     (folders[0] / "metrics.jsonl").write_bytes(b"")
-    with pytest.raises(ConfigError, match="damaged or gone"):
+    with pytest.raises(ConfigError, match="the same step as the other runs"):
         stacks._to_common_step(folders)
     assert sorted(tmp_path.rglob("*")) == before
 

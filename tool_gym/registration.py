@@ -55,7 +55,8 @@ def register(
     Raises:
         ConfigError: a task or tool of the wrong kind, ``max_turns`` below 1, or one of Gymnasium's parameters
             that a tool environment sets itself (``max_episode_steps`` would bound turns a second time, and
-            reach the vector environment as an unknown argument).
+            reach the vector environment as an unknown argument); a parameter that nobody knows; an id that another
+            class or environment has.
     """
     if not isinstance(id, str):
         raise ConfigError("id", id, "a text such as my_lab/Roman-v0")
@@ -74,9 +75,9 @@ def register(
             allowed = "task, tools, max_turns, stateful, kwargs, or a parameter of gymnasium.register"
             raise ConfigError(name, value, allowed)
     there = gymnasium.registry.get(id)
-    if there is not None and _named(there.kwargs.get("task")) != _named(task):
-        # One that is defined anew, as in a notebook, may replace itself.
-        raise ConfigError("id", id, f"an id that is free: it is that of {_named(there.kwargs.get('task'))}")
+    if there is not None and (owner := _owner(there)) != _class_name(task):
+        allowed = f"an id that is free: it is that of {owner} (del gymnasium.registry[{id!r}] gives it up)"
+        raise ConfigError("id", id, allowed)
     resolve_tools(tools, stateful)
     gymnasium.register(
         id,
@@ -93,12 +94,16 @@ def register(
     )
 
 
-def _named(task: Any) -> str:
-    """A task's class as ``module:Class``, however it is given."""
-    if isinstance(task, str) or task is None:
-        return str(task)
-    kind = task if isinstance(task, type) else type(task)
-    return f"{kind.__module__}:{kind.__qualname__}"
+def _class_name(task: TaskLike) -> str:
+    """The name of a task's class, without its module: that is ``__main__`` for a module which is run as a program."""
+    if isinstance(task, str):
+        return task.rpartition(":")[2]
+    return (task if isinstance(task, type) else type(task)).__qualname__
+
+
+def _owner(spec: EnvSpec) -> str:
+    """Whose a registered id is. A class that is defined anew, as in a notebook, may replace itself."""
+    return _class_name(spec.kwargs["task"]) if spec.entry_point == ENTRY_POINT else str(spec.entry_point)
 
 
 def tool_environments() -> dict[str, EnvSpec]:

@@ -49,7 +49,8 @@ class FunctionTool(Tool):
         name: the tag; by default the function's name.
 
     Raises:
-        ConfigError: a parameter without an annotation or of a type that JSON does not have.
+        ConfigError: a parameter without an annotation or of a type that JSON does not have; a name under ``Args:`` that
+            is no parameter.
     """
 
     def __init__(self, function: Callable[..., Any], name: str | None = None) -> None:
