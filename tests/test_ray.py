@@ -65,7 +65,7 @@ def test_a_task_that_kills_its_worker_is_retried_a_few_times_and_then_named(
     ended: list[Outcome] = []
     config = tiny_config(tmp_path / "runs")
     run_ray([Job("run", config)], ended.append, address="auto")
-    ((job, packed, log),) = ended
+    ((job, packed, log, _),) = ended
     assert (job.name, packed, log.read_text()) == ("run", None, "error: the worker died\n")
     assert cluster.starts > 1, "a node may be taken away"
 
