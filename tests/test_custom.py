@@ -78,6 +78,18 @@ def test_it_is_made_for_gymnasium_too(lab: Path) -> None:
     assert "?" in made.stdout
 
 
+def test_it_is_recorded_and_replayed_as_the_page_says(lab: Path) -> None:
+    (wrapper,) = re.findall(r"`(tool_gym\.wrappers\.RecordTrajectories\(.*?\))`", PAGE)
+    (command,) = re.findall(r"`python (-m tool_gym replay .*?)`", PAGE)
+    played = 'env.reset(seed=0)\nfor _ in range(5):\n    env.step(\'<times>{"a": 48, "b": 7}</times>\')\nenv.close()'
+    # As on the page: `tool_gym` alone is imported there.
+    recorded = run(lab, "-c", f"import tool_gym\n{CODE[-1]}\nenv = {wrapper}\n{played}")
+    assert recorded.returncode == 0, recorded.stderr
+    replayed = run(lab, *command.split())
+    assert replayed.returncode == 0, replayed.stderr
+    assert "1 episodes came out as they were recorded" in replayed.stdout
+
+
 def test_it_is_trained_on(lab: Path) -> None:
     (command,) = (block for block in COMMANDS if "train.py" in block)
     assert command.split()[1:] == ["train.py", "--env", ENV, "--name", "mirror"]
