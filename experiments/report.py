@@ -263,7 +263,9 @@ def _pairs(found: Estimate) -> str:
 
 
 def _p(found: Estimate) -> str:
-    return f"{found.adjusted:.4f}" if math.isfinite(found.adjusted) else "–"
+    if not math.isfinite(found.adjusted):
+        return "–"
+    return f"{found.adjusted:.4f}" if found.adjusted >= 5e-5 else "< 0.0001"
 
 
 _SIGNS = {1: "more", -1: "less", 0: f"within ± {MARGIN}"}

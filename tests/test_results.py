@@ -14,6 +14,7 @@ from experiments.estimands import (
     ERRORS,
     FINAL_ACCURACY,
     GOOD_FIRST,
+    RECOVERY,
     Estimate,
     Figure,
     estimate,
@@ -80,9 +81,19 @@ def test_how_many_runs_there_are_is_said_in_both_places(headline: list[Run]) -> 
     assert f"{len(headline)} of its 420 runs are in the store" in RESULTS or len(headline) == 420
 
 
+def test_the_table_of_the_running_reference_is_that_of_its_store() -> None:
+    runs = read_runs(STORES / "running-reference" / "store")
+    (_, *rows) = next(table for table in tables(RESULTS) if table[0][:2] == ["`roc` − `stratified`", "20 pairs"])
+    figures = (GOOD_FIRST, ACCURACY, FINAL_ACCURACY, ERRORS, RECOVERY)
+    found = [answers(runs, "roc", "stratified", figure) for figure in figures]
+    assert [row[1] for row in rows] == [column["all runs"] for column in found]
+
+
 def test_the_table_of_the_other_families_is_that_of_their_store() -> None:
     runs = read_runs(STORES / "families" / "store")
-    (header, *rows) = next(table for table in tables(RESULTS) if table[0][0] == "`roc` − `stratified`")
+    (header, *rows) = next(
+        table for table in tables(RESULTS) if table[0][:2] == ["`roc` − `stratified`", "good first calls"]
+    )
     figures = (GOOD_FIRST, ACCURACY, FINAL_ACCURACY, ERRORS)
     assert len(header) == 1 + len(figures)
     found = [answers(runs, "roc", "stratified", figure) for figure in figures]
