@@ -532,7 +532,10 @@ def test_ctrl_c_while_the_command_still_imports_torch_is_one_line(tmp_path: Path
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     command = [sys.executable, str(ROOT / "train.py")]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, stdout=pipe, stderr=pipe) as process:
+    settings: dict[str, Any] = {"cwd": tmp_path, "env": environment, "text": True, "stdout": pipe, "stderr": pipe}
+    # Tests that were started in a shell's background hand on that the signal is ignored.
+    settings["preexec_fn"] = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(command, **settings) as process:
         wait_for(tmp_path / "importing", "now", process)
         process.send_signal(signal.SIGINT)
         assert process.communicate(timeout=60) == ("", "interrupted\n")
