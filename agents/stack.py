@@ -226,7 +226,7 @@ class Stack:
             self._serve()
             self._changed.wait_for(lambda: number in self._answers or self.failure is not None)
             if self.failure is not None:
-                raise RuntimeError("what the runs of the stack did together failed") from self.failure
+                raise RuntimeError("another run of the stack failed, or what they did together") from self.failure
             return self._answers.pop(number)
 
     def leave(self, number: int) -> None:

@@ -290,7 +290,7 @@ class NoiseSettings(NamedTuple):
     mean_burst: float
     faults: FaultsLike
     permanent: float
-    tool_rates: Mapping[str, float] | None = None
+    tool_rates: Mapping[str, float] | None
 
     def mix(self) -> FaultMix:
         """What faults look like. Raises ConfigError for kinds, shares or a permanence that cannot be."""
@@ -323,8 +323,6 @@ def build_noise(
     mode = settings.reference_mode
     rates = _checked_tool_rates(settings.tool_rates, tools)
     # Built before it is asked which one is wanted: a bad number costs no time, and is refused also where it has no use.
-    for rate in (settings.rate, *rates.values()):
-        IIDNoise(rate, faults=faults)
     CorrelatedNoise(settings.rate, settings.correlation, np.zeros(1), reference_mode=mode)
     checked_number("mean_burst", settings.mean_burst, 1.0, 1e9)
     if noise not in NOISES:
