@@ -7,7 +7,6 @@ import inspect
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +21,7 @@ from tool_gym import rng
 from tool_gym.episodes import Episodes
 from tool_gym.errors import ConfigError, TaskError
 from tool_gym.interpreter import InterpreterPool
-from tool_gym.noise import BurstNoise, CorrelatedNoise, IIDNoise, NoiseModel, NoNoise, PerToolNoise
+from tool_gym.noise import NoiseModel, named_noise
 from tool_gym.registration import Resolved, resolve
 from tool_gym.tasks import Problem
 from tool_gym.tasks.base import draw
@@ -148,28 +147,25 @@ def make_noise(config: NoiseConfig, reference: npt.NDArray[np.float64], *, froze
 
     Raises TaskError where faults are to follow the reasoning and the reference is too small to rank it by.
     """
-    default = _make_noise(config, config.rate, reference, frozen)
-    if not config.tool_rates:
-        return default
-    rates = config.tool_rates.items()
-    return PerToolNoise({tool: _make_noise(config, rate, reference, frozen) for tool, rate in rates}, default)
 
+    def ranked_by() -> npt.NDArray[np.float64]:
+        if len(reference) < LEAST_REFERENCE:
+            raise TaskError(
+                f"the cold-started policy made only {len(reference)} working calls, and correlated noise needs "
+                f"{LEAST_REFERENCE}: train it longer (--sft.steps), check the demonstrations, or choose --noise iid"
+            )
+        return reference
 
-def _make_noise(config: NoiseConfig, rate: float, reference: npt.NDArray[np.float64], frozen: bool) -> NoiseModel:
-    faults = config.fault_mix()
-    if config.kind == "none":
-        return NoNoise()
-    if config.kind == "iid":
-        return IIDNoise(rate, faults=faults)
-    if config.kind == "burst":
-        return BurstNoise(rate, config.mean_burst, faults=faults)
-    if len(reference) < LEAST_REFERENCE:
-        raise TaskError(
-            f"the cold-started policy made only {len(reference)} working calls, and correlated noise needs "
-            f"{LEAST_REFERENCE}: train it longer (--sft.steps), check the demonstrations, or choose --noise iid"
-        )
-    mode: Literal["frozen", "running"] = "running" if config.reference == "running" and not frozen else "frozen"
-    return CorrelatedNoise(rate, config.correlation, reference, reference_mode=mode, faults=faults)
+    return named_noise(
+        config.kind,
+        config.rate,
+        config.tool_rates,
+        correlation=config.correlation,
+        reference=ranked_by,
+        reference_mode="running" if config.reference == "running" and not frozen else "frozen",
+        mean_burst=config.mean_burst,
+        faults=config.fault_mix(),
+    )
 
 
 def _environment(config: Config) -> Resolved:

@@ -12,9 +12,9 @@ from typing import Any, TextIO
 import gymnasium
 
 from tool_gym.checker import run_checks
-from tool_gym.env import NOISES, ToolEnv
+from tool_gym.env import ToolEnv
 from tool_gym.errors import ConfigError, ToolGymError
-from tool_gym.noise import KINDS
+from tool_gym.noise import KINDS, NOISES
 from tool_gym.protocol import ANSWER, printable, tags
 from tool_gym.registration import find, import_module, resolve, tool_environments
 from tool_gym.tasks.base import SPLITS

@@ -16,7 +16,7 @@ from gymnasium import spaces
 from tool_gym import rng
 from tool_gym.episodes import DEFAULT_OUTPUT_CHARS, EpisodeRecord, Episodes, EpisodeSpec, Transition
 from tool_gym.errors import ConfigError, TaskError
-from tool_gym.noise import BurstNoise, CorrelatedNoise, FaultMix, IIDNoise, NoiseModel, NoNoise, PerToolNoise
+from tool_gym.noise import NOISES, CorrelatedNoise, FaultMix, NoiseModel, named_noise
 from tool_gym.noise.correlated import ReferenceMode
 from tool_gym.noise.draws import checked_number
 from tool_gym.protocol import printable
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 MAX_ACTION_CHARS = 4096
 MAX_OBSERVATION_CHARS = 65_536
 
-NOISES = ("none", "iid", "correlated", "burst")
 DEFAULT_MEAN_BURST = 3.0
 
 FaultsLike = FaultMix | Mapping[str, float] | str
@@ -327,19 +326,16 @@ def build_noise(
     checked_number("mean_burst", settings.mean_burst, 1.0, 1e9)
     if noise not in NOISES:
         raise ConfigError("noise", noise, f"{', '.join(NOISES)}, or a NoiseModel")
-    if noise == "none":
-        return NoNoise()
-
-    def of_rate(rate: float) -> NoiseModel:
-        if noise == "iid":
-            return IIDNoise(rate, faults=faults)
-        if noise == "burst":
-            return BurstNoise(rate, settings.mean_burst, faults=faults)
-        reference = measured_reference(task, tools, pool)
-        return CorrelatedNoise(rate, settings.correlation, reference, reference_mode=mode, faults=faults)
-
-    general = of_rate(settings.rate)
-    return PerToolNoise({name: of_rate(rate) for name, rate in rates.items()}, general) if rates else general
+    return named_noise(
+        noise,
+        settings.rate,
+        rates,
+        correlation=settings.correlation,
+        reference=lambda: measured_reference(task, tools, pool),
+        reference_mode=mode,
+        mean_burst=settings.mean_burst,
+        faults=faults,
+    )
 
 
 def _checked_tool_rates(rates: Mapping[str, float] | None, tools: Sequence[str | Tool]) -> dict[str, float]:
