@@ -223,7 +223,7 @@ def _stored(kept: Path, run: Config) -> store.Run | None:
 
 
 def _kept(config: SweepConfig, name: str, run: Config, console: Console) -> bool:
-    """Whether the store has the run; one that finished without having been kept is put there now.
+    """Whether the store has the run; one that finished without having been kept is put there now (not in a dry run).
 
     What is damaged, as a power loss leaves it, is named and counts as missing: the run is made again. Raises
     ConfigError where the run's folder holds one of another configuration, or the store's file is of another version.
@@ -254,7 +254,8 @@ def _kept(config: SweepConfig, name: str, run: Config, console: Console) -> bool
     except ConfigError:
         # Damaged: gone on with, it ends again as it did, or fails by name and stops no other.
         return False
-    store.put(config.kept, store.pack(finished), run)
+    if not config.dry_run:
+        store.put(config.kept, store.pack(finished), run)
     return True
 
 

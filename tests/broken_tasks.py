@@ -143,6 +143,27 @@ class Echoed(Task):
         return {"clean": [f"<counting>{problem.answer}</counting>", f"<answer>{problem.answer}</answer>"]}[style]
 
 
+@tool
+def writing(text: str, problem: Problem) -> str:
+    """Says what it is told, and counts its calls where all rollouts of the problem find it."""
+    problem.data["calls"] += 1  # type: ignore[index]
+    return text
+
+
+class Written(Echoed):
+    def sample(self, rng: np.random.Generator, difficulty: int) -> Problem:
+        drawn = super().sample(rng, difficulty)
+        return Problem(drawn.prompt, drawn.answer, data={"calls": 0})
+
+    def demonstrate(self, problem: Problem, rng: np.random.Generator, style: str) -> list[str]:
+        return [turn.replace("counting", "writing") for turn in super().demonstrate(problem, rng, style)]
+
+
+@tool
+def undescribed(text: str) -> str:
+    return text
+
+
 class NotPicklable(Arithmetic):
     def __init__(self) -> None:
         super().__init__()

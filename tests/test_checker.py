@@ -22,6 +22,7 @@ SPLITS, GRADING = "splits are disjoint", "grade answers every text"
 CHANCE, GYMNASIUM, ORACLE = "random answers are right", "Gymnasium's own checker passes", "the oracle scores 1"
 QUALITY, STYLES, LUCK = "wrong calls have lower quality", "demonstrations parse and score", "luck is as declared"
 REWARDS, LEAKS, FORGERY = "rewards are 0 or 1", "no observation gives the answer away", "tool output and forged tags"
+DESCRIBED, WRITTEN = "tools say what they do", "playing leaves problems as they were drawn"
 INFO, SEEDS, ELSEWHERE = "info has constant keys", "the same seed is the same episode", "it works in another process"
 
 
@@ -109,6 +110,16 @@ def test_a_tool_that_replies_in_two_ways_to_the_same_turns_is_named() -> None:
     assert_names(run_checks(made, problems=16), SEEDS, "had two different replies: a tool's result depends on")
 
 
+def test_a_tool_that_writes_into_the_problem_is_named_with_what_it_wrote() -> None:
+    made = ToolEnv(broken_tasks.Written, tools=(broken_tasks.writing,))
+    assert_names(run_checks(made, problems=16), WRITTEN, "was {'calls': 0} and became {'calls': 1} with the turns")
+
+
+def test_a_tool_without_a_description_is_named() -> None:
+    made = ToolEnv("tool_gym.tasks.arithmetic:Arithmetic", tools=("python", broken_tasks.undescribed))
+    assert_names(run_checks(made, problems=16), DESCRIBED, "the tool undescribed has no description")
+
+
 def test_faults_are_no_replies_that_differ_and_a_right_call_may_tell() -> None:
     noisy = ToolEnv("tool_gym.tasks.arithmetic:Arithmetic", noise="iid", noise_rate=0.5)
     assert not next(check.problem for check in run_checks(noisy, problems=16) if check.name.startswith(SEEDS))
@@ -176,5 +187,5 @@ def test_the_command_prints_a_line_for_each_part_and_its_status(tmp_path: Path) 
     assert "ok      splits are disjoint" in lines[:broken]
     status, lines = check("tool_gym/Arithmetic-v0", "--problems", "16", "--answers", "4")
     assert status == 0
-    assert len(lines) == 15
+    assert len(lines) == 17
     assert all(line.startswith("ok      ") for line in lines)

@@ -122,9 +122,12 @@ def test_a_sweep_runs_what_is_missing_and_compare_reads_it(
     for each in runs:
         if each.config.run.name in (cut.name, never.name):
             store.path_of(folder / "store", each.config).unlink()
-    # One that finished without having been kept, as a kill at the wrong moment leaves it, is kept now.
+    # One that finished without having been kept, as a kill at the wrong moment leaves it, is kept, but by no dry run.
     (unkept,) = folder.glob("*stratified,*seed=0")
-    store.path_of(folder / "store", read_config(unkept)).unlink()
+    missing = store.path_of(folder / "store", read_config(unkept))
+    missing.unlink()
+    assert sweep(dataclasses.replace(config, dry_run=True), say()[0]) == 0
+    assert not missing.exists()
     console, out = say()
     assert sweep(config, console) == 0
     assert "4 runs, 2 finished" in out.getvalue()

@@ -162,6 +162,38 @@ def _splits(subject: _Subject) -> Iterator[str]:
                 )
 
 
+def _unwritten(subject: _Subject) -> Iterator[str]:
+    """Whether playing leaves problems as they were drawn: new ones, for those of the subject have been played."""
+    generator = rng.generator(rng.key(subject.seed, "task", 4))
+    levels = subject.task.difficulties
+    problems = subject.task.sample_many(generator, [levels[n % len(levels)] for n in range(8)], "train")
+    for number, problem in enumerate(problems):
+        for turns in (
+            *([f"<{tool}>1</{tool}>"] for tool in subject.tools),
+            *(subject.script(problem, style, number) for style in filter(subject.known, subject.task.mixture)),
+        ):
+            drawn = repr(problem.data)
+            subject.play(problem, turns)
+            if repr(problem.data) != drawn:
+                yield (
+                    f"problem.data of {problem.prompt!r} was {_cut(drawn)} and became {_cut(repr(problem.data))} with "
+                    f"the turns {turns!r}: the rollouts of a problem share it; keep what a tool must remember in state"
+                )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+def _described(subject: _Subject) -> Iterator[str]:
+    for tool in subject.env.episodes.tools:
+        if not tool.description.strip():
+            yield (
+                f"the tool {tool.name} has no description, which is what prompts of language models show of it: write "
+                "the function's docstring, or set description in a class of your own"
+            )
+
+
 def _rewards(subject: _Subject) -> Iterator[str]:
     for number, problem in enumerate(subject.problems[:32]):
         for style in filter(subject.known, STYLES):
@@ -484,6 +516,7 @@ def draw_elsewhere() -> None:
 _PARTS: tuple[tuple[str, Callable[[_Subject], Iterator[str]]], ...] = (
     ("problems are drawn as asked for", _problems),
     ("splits are disjoint", _splits),
+    ("tools say what they do", _described),
     ("grade answers every text with True or False", _grading),
     ("random answers are right by chance only", _chance),
     ("rewards are 0 or 1, for an answer only", _rewards),
@@ -494,6 +527,7 @@ _PARTS: tuple[tuple[str, Callable[[_Subject], Iterator[str]]], ...] = (
     ("no observation gives the answer away", _leaks),
     ("tool output and forged tags earn nothing", _forgery),
     ("info has constant keys and scalar values", _infos),
+    ("playing leaves problems as they were drawn", _unwritten),
     ("the same seed is the same episode", _seeds),
     ("it works in another process", _elsewhere),
     ("Gymnasium's own checker passes", _gymnasium_checker),
