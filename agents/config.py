@@ -259,6 +259,8 @@ class AlgoConfig:
     """Use the format penalty of the released code (its off-by-one included) in place of the paper's."""
     refill: bool = False
     """Sample further groups (up to 4 times the prompts) in place of those whose rewards are all equal (DAPO)."""
+    overlong_filter: bool = False
+    """Leave rollouts that ended without an answer, out of turns or tokens, out of the loss (DAPO)."""
     learning_rate: float = 6e-5
     """Constant rate of AdamW."""
     scale: str = "group"

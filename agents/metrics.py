@@ -25,8 +25,9 @@ class Selection:
     """What selection did to a batch of N candidates.
 
     Attributes:
-        chosen_K: rows that are trained on, by group.
+        chosen_K: rows over whose rewards advantages are computed, by group.
         rewards_K: their rewards, shaped where the rule shapes them.
+        in_loss_K: which of them are trained on: all, unless those that ended without an answer are left out.
         trainable_N: rows of the groups that are trained on.
         penalty_N: what the rule sorts by.
         full_penalty_N: p = p_err + p_format, the same for every rule.
@@ -35,12 +36,18 @@ class Selection:
 
     chosen_K: Ints
     rewards_K: Numbers
+    in_loss_K: Bools
     trainable_N: Bools
     penalty_N: Numbers
     full_penalty_N: Numbers
     groups: int
     groups_trained: int
     groups_invalid: int
+
+    @property
+    def trained(self) -> Ints:
+        """The rows that are trained on."""
+        return self.chosen_K[self.in_loss_K]
 
 
 def mean(values: npt.NDArray[np.generic]) -> float:
@@ -135,7 +142,7 @@ def selection_metrics(batch: TrajectoryBatch, selection: Selection) -> dict[str,
     """What selection favours. ``positives``: all valid right rollouts of the step; ``selected``: those trained on."""
     positive = (batch.rewards_N > 0.5) & batch.valid_N
     chosen = np.zeros(len(batch), dtype=np.bool_)
-    chosen[selection.chosen_K] = True
+    chosen[selection.trained] = True
     candidates = positive & selection.trainable_N
     negatives = (batch.rewards_N <= 0.5) & batch.valid_N & selection.trainable_N
     selected = positive & chosen
@@ -165,8 +172,8 @@ def selection_metrics(batch: TrajectoryBatch, selection: Selection) -> dict[str,
         "train/groups_trained": float(selection.groups_trained),
         "train/groups_dropped": float(selection.groups - selection.groups_trained - selection.groups_invalid),
         "train/groups_invalid": float(selection.groups_invalid),
-        "train/tokens": float(tokens[selection.chosen_K].sum()),
-        "train/tokens_positive": ratio(tokens[selected].sum(), tokens[selection.chosen_K].sum()),
+        "train/tokens": float(tokens[chosen].sum()),
+        "train/tokens_positive": ratio(tokens[selected].sum(), tokens[chosen].sum()),
     }
 
 

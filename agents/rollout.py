@@ -78,6 +78,7 @@ class TrajectoryBatch:
             of these, the policy's own; and those that a fault made fail. Infrastructure is in none, and a silent
             wrong value in calls_N only.
         answers_N, turns_N: see EpisodeRecord.
+        truncated_N: whether it ended without an answer, out of turns or of tokens.
         void_N: whether some turn had neither a call nor an answer.
         quality_N: greatest quality of a delivered call, 0 without one.
         first_quality_N: quality of the first call, before any fault; NaN without a call.
@@ -102,6 +103,7 @@ class TrajectoryBatch:
     injected_N: Ints
     answers_N: Ints
     turns_N: Ints
+    truncated_N: Bools
     void_N: Bools
     quality_N: npt.NDArray[np.float64]
     first_quality_N: npt.NDArray[np.float64]
@@ -317,6 +319,7 @@ def summarise(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
         "injected_N": injected,
         "answers_N": np.array([record.answers for record in records], dtype=np.int64),
         "turns_N": np.array([record.turns for record in records], dtype=np.int64),
+        "truncated_N": np.array([record.valid and record.answer is None for record in records], dtype=np.bool_),
         "void_N": np.array([record.idle_turns > 0 for record in records], dtype=np.bool_),
         "quality_N": quality,
         "first_quality_N": first_quality,

@@ -37,6 +37,9 @@ POSITIVE_REWARD = 0.5
 NO_CALL_ERROR_RATIO = 0.5
 """p_err of a rollout that called no tool: between a clean one and a failed one (arXiv 2508.20722)."""
 
+NGRAM = 4
+"""Length, in tokens, of the runs of tokens whose repetition p_ngram counts."""
+
 PAPER_EPSILON = 0.05
 """Added to p before it is inverted in `roc_paper`, so that a clean rollout keeps a finite weight."""
 
@@ -97,6 +100,38 @@ def format_penalty(answers: float | Numbers, turns: float | Numbers, *, released
     return float(penalty) if penalty.ndim == 0 else penalty
 
 
+def repeated_ngrams(tokens: npt.NDArray[np.integer], sampled: Bools, n: int = NGRAM) -> Floats:
+    """p_ngram: the share of a rollout's n-grams that stand in it for a second time or more.
+
+    Of the tokens that the policy wrote, one turn after the other. rStar2-Agent (arXiv 2508.20722) tried to weigh down
+    rollouts with repeated n-grams, and reports that it hurt; n and weight are not told.
+
+    Args:
+        tokens: ids, shape (rollouts, positions), not negative.
+        sampled: which of them the policy wrote, same shape.
+        n: length of an n-gram, at least 1.
+
+    Returns:
+        The share, shape (rollouts,): 0 where nothing is repeated, or fewer than n tokens were written.
+
+    Raises:
+        ConfigError: for an ``n`` below 1.
+    """
+    if n < 1:
+        raise ConfigError("n", n, "an integer >= 1")
+    count = len(tokens)
+    row, position = np.nonzero(sampled)
+    written = tokens[row, position]
+    if len(written) < n:
+        return np.zeros(count)
+    windows = np.lib.stride_tricks.sliding_window_view(written, n)
+    own = row[: len(windows)] == row[n - 1 :]
+    _, first = np.unique(np.column_stack((row[: len(windows)], windows))[own], axis=0, return_index=True)
+    grams = np.bincount(row[: len(windows)][own], minlength=count)
+    distinct = np.bincount(row[: len(windows)][own][first], minlength=count)
+    return np.asarray((grams - distinct) / np.maximum(grams, 1), dtype=np.float64)
+
+
 def rollout_penalties(
     rule: str,
     *,
@@ -105,11 +140,12 @@ def rollout_penalties(
     policy_errors: Numbers,
     answers: Numbers,
     turns: Numbers,
+    ngrams: Numbers | None = None,
     released_format: bool = False,
 ) -> Floats:
     """The array that ``rule`` sorts by, from what the environment counted: the ``penalties`` of :func:`select`.
 
-    `PENALTY[rule]` says which it is (p, p_err or p_format), ``SELECTORS[rule].errors`` which errors p_err counts.
+    `PENALTY[rule]` says which it is, ``SELECTORS[rule].errors`` which errors p_err counts.
 
     Args:
         rule: a key of `SELECTORS`.
@@ -118,11 +154,12 @@ def rollout_penalties(
         policy_errors: those of ``errors`` that the policy caused, shape (n,).
         answers: well-formed answers, 0 where the answer tags do not match, shape (n,).
         turns: assistant turns, shape (n,).
+        ngrams: p_ngram (:func:`repeated_ngrams`), shape (n,); for `roc_ngram`.
         released_format: the released code's p_format (:func:`format_penalty`).
 
     Raises:
         ConfigError: for an unknown rule.
-        ValueError: for counts that are impossible.
+        ValueError: for counts that are impossible, or without ``ngrams`` where the rule needs them.
     """
     selector = _selector(rule)
     counted = policy_errors if selector.errors == "policy" else errors
@@ -132,7 +169,14 @@ def rollout_penalties(
             format_penalty(np.asarray(answers), np.asarray(turns), released=released_format), dtype=np.float64
         ),
     }
-    return parts["p_err"] + parts["p_format"] if selector.penalty == "p" else parts[selector.penalty]
+    if selector.penalty in parts:
+        return parts[selector.penalty]
+    p = parts["p_err"] + parts["p_format"]
+    if selector.penalty == "p":
+        return p
+    if ngrams is None:
+        raise ValueError(f"{rule}: needs ngrams")
+    return p + _vector("ngrams", ngrams, len(p))
 
 
 # Quotas
@@ -205,7 +249,7 @@ class Group:
         )
 
 
-Penalty = Literal["p", "p_err", "p_format"]
+Penalty = Literal["p", "p_err", "p_format", "p+p_ngram"]
 Choose = Callable[[Group, np.random.Generator], Indices]
 Key = Callable[[Group, np.random.Generator], Floats]
 
@@ -218,7 +262,7 @@ class Selector:
         choose: the rule itself: (group, generator) -> indices in any order.
         candidates: rollouts to sample for each prompt, in multiples of the group size G.
         prompt_factor: prompts to sample each step, in multiples of the usual number.
-        penalty: what ``penalties`` holds: p = p_err + p_format, or one of the two.
+        penalty: what ``penalties`` holds: p = p_err + p_format, one of the two, or p with p_ngram.
         errors: which tool errors p_err counts: all that the policy saw, or only those that it caused.
     """
 
@@ -346,6 +390,7 @@ SELECTORS: dict[str, Selector] = {
     "roc_error": Selector(_positives_by(_cleanness), penalty="p_err"),
     "roc_format": Selector(_positives_by(_cleanness), penalty="p_format"),
     "roc_policy": Selector(_positives_by(_cleanness), errors="policy"),
+    "roc_ngram": Selector(_positives_by(_cleanness), penalty="p+p_ngram"),
     "max_variance": Selector(_max_variance),
     "shortest": Selector(_positives_by(_length)),
     "void_turn": Selector(_void_turn),
@@ -356,7 +401,7 @@ SELECTORS: dict[str, Selector] = {
 """The rules by name."""
 
 PENALTY: dict[str, Penalty] = {name: selector.penalty for name, selector in SELECTORS.items()}
-"""What each rule's ``penalties`` hold: p = p_err + p_format, or one of the two.
+"""What each rule's ``penalties`` hold: p = p_err + p_format, one of the two, or p with p_ngram.
 
 In `roc_policy` p has the same two parts, but its p_err counts only the errors that the policy caused:
 ``SELECTORS[rule].errors`` says so, and :func:`rollout_penalties` computes every rule's array from the counts.

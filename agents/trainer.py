@@ -46,7 +46,7 @@ from agents.metrics import (
 from agents.model import Policy
 from agents.rollout import Play, TrajectoryBatch, check_finite, check_valid, concatenate
 from agents.runs import METRICS_FILE, REFERENCE, TRAJECTORIES_FILE, read_metrics
-from agents.selection import SELECTORS, rollout_penalties, select, shape_rewards
+from agents.selection import SELECTORS, repeated_ngrams, rollout_penalties, select, shape_rewards
 from agents.setup import Setup, make_noise
 from agents.signals import Stopped, StopSignals
 from tool_gym import rng
@@ -86,7 +86,8 @@ def select_rollouts(batch: TrajectoryBatch, config: AlgoConfig, *, seed: int, st
         "answers": batch.answers_N,
         "turns": batch.turns_N,
     }
-    sorted_by = rollout_penalties(config.selector, **counts, released_format=config.roc_released_format)
+    ngrams = repeated_ngrams(batch.tokens_NT, batch.sampled_NT) if rule.penalty == "p+p_ngram" else None
+    sorted_by = rollout_penalties(config.selector, **counts, ngrams=ngrams, released_format=config.roc_released_format)
     full = rollout_penalties("roc", **counts, released_format=config.roc_released_format)
     keep, most = rule.keep(config.group_size), rule.prompts(config.prompts)
     chosen: list[np.ndarray[Any, np.dtype[np.int64]]] = []
@@ -118,11 +119,12 @@ def select_rollouts(batch: TrajectoryBatch, config: AlgoConfig, *, seed: int, st
         trainable[rows] = True
     rows = np.concatenate(chosen) if chosen else np.zeros(0, dtype=np.int64)
     shaped = shape_rewards(config.selector, batch.rewards_N[rows], sorted_by[rows], config.penalty_weight)
-    return Selection(rows, np.asarray(shaped), trainable, sorted_by, full, len(groups), len(chosen), invalid)
+    in_loss = ~batch.truncated_N[rows] if config.overlong_filter else np.ones(len(rows), dtype=np.bool_)
+    return Selection(rows, np.asarray(shaped), in_loss, trainable, sorted_by, full, len(groups), len(chosen), invalid)
 
 
 def training_batch(batch: TrajectoryBatch, selection: Selection, scale: str) -> TrainingBatch:
-    """The chosen rows, with advantages over them."""
+    """The rows that are trained on, with advantages over all that were chosen."""
     rows = selection.chosen_K
     whole = TrainingBatch(
         tokens_NT=batch.tokens_NT[rows],
@@ -132,7 +134,7 @@ def training_batch(batch: TrajectoryBatch, selection: Selection, scale: str) -> 
         advantages_N=group_advantages(selection.rewards_K, batch.group_N[rows], scale=scale),
         group_N=batch.group_N[rows],
     )
-    return whole.rows(np.arange(len(rows)))
+    return whole.rows(np.flatnonzero(selection.in_loss_K))
 
 
 # ---------------------------------------------------------------- the loop
@@ -264,7 +266,7 @@ class Trainer:
         algo = config.algo.at(step, config.run.steps)
         selection = select_rollouts(batch, algo, seed=config.run.seed, step=step)
         stats = None
-        if len(selection.chosen_K):
+        if len(selection.trained):
             stats = self._update(training_batch(batch, selection, config.algo.scale), step)
         else:
             self.state.skipped += 1
@@ -351,7 +353,7 @@ class Trainer:
         """A sample of groups, each rollout as policy, environment and selection saw it."""
         groups = np.unique(batch.group_N)[: self.config.run.trajectories]
         rows = np.flatnonzero(np.isin(batch.group_N, groups))
-        chosen = set(selection.chosen_K.tolist())
+        chosen = set(selection.trained.tolist())
         lines = []
         for row in rows.tolist():
             record = batch.records[row]

@@ -49,6 +49,10 @@ _SHORT = {
     "noise.correlation": "ρ",
     "noise.reference": "reference",
     "noise.rate": "fault rate",
+    "env.max_turns": "turns",
+    "run.steps": "updates",
+    "algo.overlong_filter": "overlong filter",
+    "algo.roc_released_format": "released format penalty",
     "algo.learning_rate": "learning rate",
     "algo.normalisation": "normalisation",
     "algo.refill": "refill",
@@ -278,6 +282,11 @@ GOOD_FIRST_TOKENS = Figure("AUC of good first calls over generated tokens", _are
 ACCURACY_TOKENS = Figure("AUC of accuracy over generated tokens", _area_over_tokens("eval/accuracy"))
 FINAL_GOOD_FIRST = single("good first calls at the end", lambda run: run.test("good_first_call"))
 FINAL_ACCURACY = single("accuracy at the end", lambda run: run.test("accuracy"))
+LAST_LESS_BEST = Figure(
+    "accuracy on test problems, the last policy less the best on validation",
+    lambda ours, _: (ours.test("accuracy"), ours.test("accuracy", "best")),
+    sides=("last", "best"),
+)
 ERRORS = single("errors in right rollouts, last quarter", _LAST_ERRORS)
 ERRORS_STILL_FALLING = Figure(
     "errors in right rollouts, last quarter less the third",
@@ -312,24 +321,20 @@ ESTIMANDS = {
     10: "Does refilling dropped groups explain anything?",
     11: "Length and accuracy against plain GRPO (the paper's Fig. 9)",
     12: "Does the gain hang on learning rate or normalisation?",
+    13: "The paper's other claims: no tools, overlong rollouts, repeated n-grams, training on after the peak",
 }
-"""What is asked, by number (SCIENCE's estimands, the paper's other claim, robustness)."""
+"""What is asked, by number (SCIENCE's estimands, the paper's other claims, robustness)."""
 
-NOT_TRIED = (
-    "that both are above training without tools (Fig. 9)",
-    "that filtering overlong rollouts brings nothing",
-    "that weighing down repeated n-grams hurts",
-    "that training on after the peak collapses",
-    "stages of budgets and of problems",
-)
-"""Claims of the paper that no arm here is about."""
+NOT_TRIED = "that stages help: shorter and then longer budgets, at last only problems not yet solved each time"
+"""The claim of the paper that no arm here is about."""
 
 ADDED = (
     "no verdict below six pairs; claims of no difference to speak of; the smallest model with the runs' own loss, "
     "under the faults of evaluations, and of its two cold starts alone; recovery with common weights, step 0 aside; "
     "the response to selection; changes from the third quarter to the last; the paper's coming to rest as a claim "
     "of no change; differences from grpo_2g other than grpo's; leads read at the last validation before a switch; "
-    "that claims of no difference are tried where nobody makes any"
+    "that claims of no difference are tried where nobody makes any; how the claims of (13) are tried, of whose arms no "
+    "run had been made"
 )
 """What was not fixed before the runs, but on 2026-11-30, when up to 235 runs of the headline had been made
 (docs/LOG.md)."""
@@ -342,12 +347,13 @@ class Contrast:
     Attributes:
         number: of the estimand, a key of ``ESTIMANDS``.
         question: in words.
-        ours, theirs: arms. The same one twice: what is compared are the two numbers that the figure has of a run.
+        ours, theirs: arms. The same one twice: what is compared are the two numbers that the figure has of a run or,
+            across settings, the figure there and here.
         figure: what is compared.
         paper: the sign that the paper claims, 0 for no difference to speak of; None if it says nothing.
         across: a field and a value: then the question is by how much ours − theirs is larger where the field has
             another value, all else being equal.
-        about: of which other values; None: of any.
+        about: of which runs, those with the other value where it is across settings; None: of any.
     """
 
     number: int
@@ -363,7 +369,7 @@ class Contrast:
     def difference(self) -> str:
         """What is estimated, in words."""
         if self.ours == self.theirs:
-            return f"{self.ours}: {self.figure.name}"
+            return f"{self.ours}: {'' if self.across is None else 'change of '}{self.figure.name}"
         what = f"{self.ours} − {self.theirs}: {self.figure.name}"
         return what if self.across is None else f"change of {what}"
 
@@ -371,7 +377,8 @@ class Contrast:
     def sides(self) -> tuple[str, str]:
         """Names of the two numbers whose difference is estimated."""
         if self.across is not None:
-            return "Δ there", f"Δ at {label((self.across,))}"
+            what = "" if self.ours == self.theirs else "Δ "
+            return f"{what}there", f"{what}at {label((self.across,))}"
         return self.figure.sides or (self.ours, self.theirs)
 
 
@@ -383,6 +390,21 @@ def _filter(number: int, question: str, figure: Figure, paper: int | None = None
 def _usual(field: str) -> tuple[str, Any]:
     """A field and its default."""
     return field, flat(Config())[field]
+
+
+def _both(number: int, question: str, figure: Figure, paper: int, **more: Any) -> Iterator[Contrast]:
+    """A question about plain GRPO and about roc, each by itself."""
+    return (Contrast(number, question, rule, rule, figure, paper, **more) for rule in ("grpo", "roc"))
+
+
+def _one_turn(config: Config) -> bool:
+    """Whether no call can be of use: its reply comes after the only turn."""
+    return config.env.max_turns == 1
+
+
+def _longer(config: Config) -> bool:
+    """Whether a run goes on after most runs end."""
+    return config.run.steps > Config().run.steps
 
 
 def _slipless(config: Config) -> bool:
@@ -440,6 +462,22 @@ CONTRASTS: tuple[Contrast, ...] = (
     Contrast(11, "higher accuracy?", "roc", "grpo", FINAL_ACCURACY, 1),
     *(_filter(12, "at another learning rate", f, across=_usual("algo.learning_rate")) for f in PRIMARY),
     *(_filter(12, "with another normalisation of the loss", f, across=_usual("algo.normalisation")) for f in PRIMARY),
+    *_both(13, "without tools", FINAL_ACCURACY, -1, across=_usual("env.max_turns"), about=_one_turn),
+    *(
+        Contrast(13, "what ended without an answer left out", "roc", "roc", f, 0, _usual("algo.overlong_filter"))
+        for f in (*PRIMARY, FINAL_ACCURACY)
+    ),
+    *(
+        Contrast(13, "weighing down repeated n-grams", "roc_ngram", "roc", f, -1)
+        for f in (ACCURACY, FINAL_ACCURACY, RECOVERY)
+    ),
+    *(
+        Contrast(
+            13, "the format penalty of the released code", "roc", "roc", f, None, _usual("algo.roc_released_format")
+        )
+        for f in PRIMARY
+    ),
+    *_both(13, "training on after the peak: does it collapse?", LAST_LESS_BEST, -1, about=_longer),
 )
 """Every paired question."""
 
@@ -514,9 +552,9 @@ def predicted(
             first table; None: as the run's loss is, under the faults of evaluations, which follow the first policy
             also where those of the training follow the current one.
 
-    None where the model does not reach: another rule or kind of noise, negative correlation, a cold
-    start other than its two, a loss that averages within each rollout, or another value than the default of a field
-    that the model does not have.
+    None where the model does not reach: another rule or kind of noise, negative correlation, no turn for a call, a
+    cold start other than its two, a loss that averages within each rollout, or another value than the default of a
+    field that the model does not have.
     """
     noise = config.noise
     correlation = {"iid": 0.0, "correlated": noise.correlation}.get(noise.kind)
@@ -527,6 +565,8 @@ def predicted(
     if loss is None or ours == theirs or not {ours, theirs} <= set(theory.RULES):
         return None
     calls = (config.env.max_turns or 5) - 1
+    if calls < 1:
+        return None
     mixture = config.sft.mixture
     if mixture not in (None, theory.MIXTURE_WITHOUT_SLIPS):
         return None
@@ -623,14 +663,21 @@ def _within(contrast: Contrast, settings: Settings) -> Iterator[_Sample]:
         arms = by_arm(members)
         ours, theirs = arms.get(contrast.ours, {}), arms.get(contrast.theirs, {})
         if seeds := sorted(ours.keys() & theirs.keys()):
+            config = ours[seeds[0]].config
+            if contrast.across is None and contrast.about is not None and not contrast.about(config):
+                continue
             values = {seed: contrast.figure.of_pair(ours[seed], theirs[seed]) for seed in seeds}
-            yield _Sample(setting, values, (ours[seeds[0]].config,))
+            yield _Sample(setting, values, (config,))
 
 
 def _across(contrast: Contrast, settings: Settings) -> Iterator[_Sample]:
-    """Gains in pairs of settings that differ in one field alone: the other value's, and that of the contrast's."""
+    """Gains in pairs of settings that differ in one field alone: the other value's, and that of the contrast's.
+
+    Of one arm, its figures there.
+    """
     assert contrast.across is not None
     field, base = contrast.across
+    gain = _of_one if contrast.ours == contrast.theirs else _gain
     samples = {sample.setting: sample for sample in _within(contrast, settings)}
     for setting, sample in samples.items():
         value = dict(setting).get(field, base)
@@ -638,7 +685,7 @@ def _across(contrast: Contrast, settings: Settings) -> Iterator[_Sample]:
         if value == base or partner is None or not (contrast.about is None or contrast.about(sample.configs[0])):
             continue
         seeds = sorted(sample.values.keys() & partner.values.keys())
-        gains = {seed: (_gain(sample.values[seed]), _gain(partner.values[seed])) for seed in seeds}
+        gains = {seed: (gain(sample.values[seed]), gain(partner.values[seed])) for seed in seeds}
         told = f"{_shown(value)} less {_shown(base)}"
         where = tuple((name, told if name == field else other) for name, other in setting)
         yield _Sample(where, gains, (sample.configs[0], partner.configs[0]))
@@ -646,6 +693,10 @@ def _across(contrast: Contrast, settings: Settings) -> Iterator[_Sample]:
 
 def _gain(values: tuple[float, float]) -> float:
     return values[0] - values[1]
+
+
+def _of_one(values: tuple[float, float]) -> float:
+    return values[0]
 
 
 def _estimate(contrast: Contrast, sample: _Sample) -> Estimate | None:

@@ -110,8 +110,9 @@ PRESETS: dict[str, Preset] = {
             _frozen(
                 10,
                 (
-                    *("stratified", "roc", "roc_paper", "roc_error", "roc_format", "roc_policy", "grpo", "grpo_2g"),
-                    *("grpo_2p", "random", "max_variance", "shortest", "void_turn", "penalty", "anti_roc", "oracle"),
+                    *("stratified", "roc", "roc_paper", "roc_error", "roc_format", "roc_policy", "roc_ngram", "grpo"),
+                    *("grpo_2g", "grpo_2p", "random", "max_variance", "shortest", "void_turn", "penalty", "anti_roc"),
+                    "oracle",
                 ),
                 (0.0, 0.9),
                 range(8),
@@ -159,6 +160,19 @@ PRESETS: dict[str, Preset] = {
                 },
                 range(8),
             ),
+        ),
+    ),
+    "paper": Preset(
+        "the paper's other claims: no tools, overlong rollouts, repeated n-grams, training on after the peak",
+        tuple(
+            Part({"env.answers": (10,), "algo.selector": rules, **more}, range(8))
+            for rules, more in (
+                (("grpo", "roc", "roc_ngram"), {}),
+                (("grpo", "roc"), {"env.max_turns": (1,)}),
+                (("roc",), {"algo.overlong_filter": (True,)}),
+                (("roc",), {"algo.roc_released_format": (True,)}),
+                (("grpo", "roc"), {"run.steps": (400,)}),
+            )
         ),
     ),
     "tune": Preset(

@@ -308,7 +308,7 @@ def _verdicts(page: _Page, tables: Sequence[tuple[Contrast, list[Estimate]]]) ->
             "loss normalised as the runs' is and under the faults of evaluations; those with a loss per episode are "
             "its first predictions (python -m experiments theory).",
         )
-    page.add("p", f"Of the paper's claims no arm here is about these: {'; '.join(NOT_TRIED)}.")
+    page.add("p", f"Of the paper's claims no arm here is about this one: {NOT_TRIED}.")
 
 
 def _by_sign(verdicts: Iterable[tuple[Claim, Verdict]]) -> list[tuple[int, Verdict, list[str]]]:

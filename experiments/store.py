@@ -43,7 +43,7 @@ ASIDE = frozenset(
 )
 """Fields that no result depends on."""
 
-_ADDED = {"run.stack": None}
+_ADDED = {"run.stack": None, "algo.overlong_filter": False}
 """Fields that came later, left out where they are at their default: the runs of older stores keep their identity."""
 
 

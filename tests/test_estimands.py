@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from agents.config import Config
 from experiments.estimands import (
     ACCURACY,
     ACCURACY_RESCALED,
@@ -55,6 +56,14 @@ def pairs(ours: float, theirs: float, noise: float = 0.05, **changes: object) ->
         found.append(synthetic_run(config_of("roc", seed, **changes), ours + wobble, noise=noise))
         found.append(synthetic_run(config_of("stratified", seed, **changes), theirs, noise=noise))
     return found
+
+
+def with_tests(config: Config, last: float, best: float | None = None) -> Run:
+    """A run with these accuracies on test problems."""
+    run = synthetic_run(config)
+    test = {"last": last, "best": last if best is None else best}
+    figures = {name: {**run.summary["test"][name], "eval/accuracy": value} for name, value in test.items()}
+    return replace(run, summary={**run.summary, "test": figures})
 
 
 def test_a_difference_is_the_mean_over_paired_seeds_whatever_seeds_have_in_common() -> None:
@@ -140,6 +149,39 @@ def test_the_two_figures_of_one_arm_are_compared_where_an_arm_stands_twice() -> 
     assert found.paired.mean == pytest.approx(-0.2)
     assert found.verdicts == ((Claim(PAPER, -1), "supported"),)
     assert contrast.sides == ("last quarter", "third quarter")
+
+
+def test_one_arm_is_compared_across_settings_by_its_own_figure() -> None:
+    alone = next(c for c in CONTRASTS if (c.number, c.ours, c.theirs) == (13, "grpo", "grpo") and c.across is not None)
+    runs = []
+    for seed in SEEDS:
+        for turns, accuracy in ((None, 0.9), (1, 0.1), (3, 0.8)):
+            runs.append(with_tests(config_of("grpo", seed, env__max_turns=turns), accuracy + 0.001 * seed))
+    # With three turns there are tools.
+    (found,) = estimate(alone, runs)
+    assert label(found.setting) == "turns 1 less default"
+    assert found.paired.mean == pytest.approx(-0.8)
+    assert [interval.mean for interval in found.means] == pytest.approx([0.1055, 0.9055])
+    assert found.contrast.sides == ("there", "at turns default")
+    assert found.contrast.difference == "grpo: change of accuracy at the end"
+    assert found.verdicts == ((Claim(PAPER, -1), "supported"),)
+
+
+def test_training_on_after_the_peak_is_asked_of_longer_runs_only() -> None:
+    collapse = next(c for c in CONTRASTS if (c.number, c.ours, c.theirs, c.across) == (13, "roc", "roc", None))
+    for steps, answered in ((100, False), (400, True)):
+        runs = [with_tests(config_of("roc", seed, run__steps=steps), 0.6, 0.9 + 0.001 * seed) for seed in SEEDS]
+        found = estimate(collapse, runs)
+        assert bool(found) == answered
+    (of_longer,) = found
+    assert of_longer.paired.mean == pytest.approx(-0.3055)
+    assert of_longer.contrast.sides == ("last", "best")
+    assert of_longer.verdicts == ((Claim(PAPER, -1), "supported"),)
+
+
+def test_without_a_turn_for_a_call_the_smallest_model_says_nothing() -> None:
+    assert predicted(config_of("roc", 0, env__max_turns=2)) is not None
+    assert predicted(config_of("roc", 0, env__max_turns=1)) is None
 
 
 def test_switch_arms_are_arms_of_their_own() -> None:

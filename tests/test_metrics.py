@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -191,9 +192,9 @@ def test_selection_is_described_within_groups() -> None:
     chosen = np.array([0, 3])
     trainable = np.array([True] * 4 + [False] * 4)
     penalties = np.array([0, 0.5, 0, 0, 0.5, 1, 1.5, 0])
-    figures = selection_metrics(
-        BATCH, Selection(chosen, BATCH.rewards_N[chosen], trainable, penalties, penalties, 2, 1, 1)
-    )
+    both = np.ones(2, dtype=np.bool_)
+    selection = Selection(chosen, BATCH.rewards_N[chosen], both, trainable, penalties, penalties, 2, 1, 1)
+    figures = selection_metrics(BATCH, selection)
     assert figures["roc/error_ratio_positives"] == pytest.approx(3 / 7)
     assert figures["roc/error_ratio_selected"] == 0
     assert figures["roc/lucky_positives"] == pytest.approx(2 / 5)
@@ -206,6 +207,10 @@ def test_selection_is_described_within_groups() -> None:
     assert figures["train/groups_trained"] == 1
     assert figures["train/groups_invalid"] == 1
     assert figures["train/tokens_positive"] == pytest.approx(1 / 5)
+    # What is left out of the loss is not trained on.
+    figures = selection_metrics(BATCH, dataclasses.replace(selection, in_loss_K=np.array([True, False])))
+    assert figures["train/tokens"] == figures["train/tokens_positive"] == 1
+    assert figures["roc/kept_negative"] == 0
 
 
 def test_evaluation_of_the_batch() -> None:
@@ -227,7 +232,10 @@ def test_the_columns_of_the_noise_are_the_same_for_every_batch() -> None:
 def test_every_figure_has_a_column() -> None:
     figures = rollout_metrics(BATCH) | noise_metrics(BATCH)
     figures |= selection_metrics(
-        BATCH, Selection(np.array([0]), np.ones(1), BATCH.valid_N, BATCH.quality_N, BATCH.quality_N, 2, 1, 0)
+        BATCH,
+        Selection(
+            np.array([0]), np.ones(1), np.ones(1, bool), BATCH.valid_N, BATCH.quality_N, BATCH.quality_N, 2, 1, 0
+        ),
     )
     figures |= {f"eval/{name}": value for name, value in evaluation_metrics(BATCH).items()}
     assert figures.keys() <= set(METRICS)
@@ -236,7 +244,9 @@ def test_every_figure_has_a_column() -> None:
 
 def test_undefined_figures_are_nan_and_raise_no_warning() -> None:
     empty = make([episode([], False)], [0])
-    nothing = Selection(np.zeros(0, int), np.zeros(0), np.zeros(1, bool), np.zeros(1), np.zeros(1), 1, 0, 0)
+    nothing = Selection(
+        np.zeros(0, int), np.zeros(0), np.zeros(0, bool), np.zeros(1, bool), np.zeros(1), np.zeros(1), 1, 0, 0
+    )
     figures = rollout_metrics(empty) | noise_metrics(empty) | selection_metrics(empty, nothing)
     assert math.isnan(figures["tools/failure_frequency"])
     assert math.isnan(figures["noise/landed"])

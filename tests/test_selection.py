@@ -18,6 +18,7 @@ from agents.selection import (
     error_ratio,
     format_penalty,
     quotas,
+    repeated_ngrams,
     rollout_penalties,
     select,
     shape_rewards,
@@ -28,7 +29,10 @@ from tool_gym.errors import ConfigError
 deterministic = settings(derandomize=True, deadline=None)
 
 WITH_QUOTAS = sorted(set(SELECTORS) - {"grpo", "grpo_2g", "grpo_2p", "random", "max_variance", "void_turn"})
-DETERMINISTIC = ["grpo", "grpo_2g", "grpo_2p", "roc", "roc_error", "roc_format", "roc_policy", "shortest", "anti_roc"]
+DETERMINISTIC = [
+    *("grpo", "grpo_2g", "grpo_2p", "roc", "roc_error", "roc_format", "roc_policy", "roc_ngram", "shortest"),
+    "anti_roc",
+]
 Group = dict[str, Any]
 
 
@@ -296,6 +300,7 @@ COUNTS: dict[str, list[int]] = {
     "answers": [1, 1, 1, 1, 0, 3, 1, 1],
     "turns": [1, 2, 3, 4, 3, 3, 2, 1],
 }
+NGRAMS = [0, 0.7, 0, 0.2, 0, 0, 0, 0]
 EXTRAS: Group = {
     "lengths": [40, 90, 60, 120, 70, 80, 50, 30],
     "qualities": [0.0, 1.0, 0.5, 1.0, 0.0, 0.5, 0.0, 0.0],
@@ -316,6 +321,7 @@ EXTRAS: Group = {
         ("roc_error", [1, 2, 4, 5]),
         ("roc_format", [0, 1, 2, 4]),
         ("roc_policy", [1, 2, 3, 4]),
+        ("roc_ngram", [0, 2, 4, 5]),
         ("max_variance", [1, 2, 3, 6]),
         ("shortest", [0, 2, 4, 5]),
         ("void_turn", [1, 4, 5, 6]),
@@ -325,7 +331,7 @@ EXTRAS: Group = {
     ],
 )
 def test_worked_example(rule: str, expected: list[int]) -> None:
-    penalties = rollout_penalties(rule, **COUNTS)
+    penalties = rollout_penalties(rule, **COUNTS, ngrams=NGRAMS)
     assert select(rule, REWARDS, penalties, 4, np.random.default_rng(0), **EXTRAS).tolist() == expected
 
 
@@ -335,6 +341,38 @@ def test_the_worked_examples_cover_every_rule() -> None:
 
 
 # Penalties and rewards
+
+
+@pytest.mark.parametrize("n", [1, 2, 4])
+@deterministic
+@given(seed=st.integers(0, 2**32))
+def test_repeated_ngrams_are_those_that_the_policy_wrote_before_in_the_same_rollout(n: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    tokens, sampled = rng.integers(0, 3, (5, 12)), rng.random((5, 12)) < rng.random((5, 1))
+    expected = []
+    for row, own in zip(tokens, sampled, strict=True):
+        written = row[own].tolist()
+        grams = [tuple(written[start : start + n]) for start in range(len(written) - n + 1)]
+        expected.append(1 - len(set(grams)) / len(grams) if grams else 0.0)
+    assert repeated_ngrams(tokens, sampled, n).tolist() == pytest.approx(expected)
+
+
+def test_a_call_made_again_is_repeated_and_prompts_and_replies_are_not() -> None:
+    call = [7, 1, 2, 3, 4, 8]
+    tokens = np.array([[9, 9, 9, 9, 9, 9, *call, 5, 5, 5, 5, 5, 5, *call]])
+    sampled = np.array([[False] * 6 + [True] * 6 + [False] * 6 + [True] * 6])
+    # Of nine runs of four tokens the last three are those of the first call.
+    assert repeated_ngrams(tokens, sampled).tolist() == pytest.approx([3 / 9])
+    assert repeated_ngrams(tokens, np.zeros_like(sampled)).tolist() == [0]
+    with pytest.raises(ConfigError, match="n: got 0"):
+        repeated_ngrams(tokens, sampled, 0)
+
+
+def test_a_rule_that_weighs_ngrams_down_needs_them() -> None:
+    with pytest.raises(ValueError, match="roc_ngram: needs ngrams"):
+        rollout_penalties("roc_ngram", **COUNTS)
+    plain, weighed = rollout_penalties("roc", **COUNTS), rollout_penalties("roc_ngram", **COUNTS, ngrams=NGRAMS)
+    assert weighed.tolist() == pytest.approx((plain + NGRAMS).tolist())
 
 
 def test_error_ratio_is_errors_over_calls_and_a_half_without_a_call() -> None:
@@ -404,6 +442,7 @@ def test_penalty_names_what_each_rule_sorts_by() -> None:
     assert set(PENALTY) == set(SELECTORS)
     assert PENALTY["roc"] == PENALTY["roc_policy"] == "p"
     assert (PENALTY["roc_error"], PENALTY["roc_format"]) == ("p_err", "p_format")
+    assert PENALTY["roc_ngram"] == "p+p_ngram"
     assert [rule for rule, selector in SELECTORS.items() if selector.errors == "policy"] == ["roc_policy"]
 
 

@@ -368,6 +368,28 @@ def test_an_invalid_rollout_is_neither_trained_on_nor_counted(cache: Path) -> No
     assert not set(np.flatnonzero(group)) & set(fewer.chosen_K)
 
 
+def test_the_overlong_filter_takes_what_ended_without_an_answer_out_of_the_loss_and_not_out_of_the_advantages(
+    cache: Path,
+) -> None:
+    config = tiny_config(cache, **{"env.max_turns": 2})
+    opened = start(config)
+    batch = opened.sample(1)
+    opened.setup.close()
+    assert batch.truncated_N.tolist() == [record.answer is None for record in batch.records]
+    assert not batch.rewards_N[batch.truncated_N].any()
+    plain, filtered = (
+        select_rollouts(batch, config.replace(**{"algo.overlong_filter": on}).algo, seed=0, step=1)
+        for on in (False, True)
+    )
+    assert plain.trained.tolist() == plain.chosen_K.tolist() == filtered.chosen_K.tolist()
+    left = ~batch.truncated_N[filtered.chosen_K]
+    assert 0 < left.sum() < len(left)
+    assert filtered.trained.tolist() == filtered.chosen_K[left].tolist()
+    whole, part = training_batch(batch, plain, "group"), training_batch(batch, filtered, "group")
+    assert part.advantages_N.tolist() == whole.advantages_N[left].tolist()
+    assert part.lengths_N.tolist() == whole.lengths_N[left].tolist()
+
+
 def test_groups_with_equal_rewards_are_dropped_and_a_step_without_any_other_makes_no_update(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
