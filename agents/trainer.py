@@ -353,7 +353,7 @@ class Trainer:
         """A sample of groups, each rollout as policy, environment and selection saw it."""
         groups = np.unique(batch.group_N)[: self.config.run.trajectories]
         rows = np.flatnonzero(np.isin(batch.group_N, groups))
-        chosen = set(selection.trained.tolist())
+        chosen, trained = set(selection.chosen_K.tolist()), set(selection.trained.tolist())
         lines = []
         for row in rows.tolist():
             record = batch.records[row]
@@ -390,6 +390,7 @@ class Trainer:
                     "penalty": selection.penalty_N[row],
                     "trainable": bool(selection.trainable_N[row]),
                     "selected": row in chosen,
+                    "in_loss": row in trained,
                 }
             )
         self.trajectories.append(lines)

@@ -95,10 +95,12 @@ def _told(rows: Sequence[dict[str, Any]], config: Config) -> Iterator[Told]:
     for number, row in enumerate(rows):
         outcome = "lost to the machinery" if not row["valid"] else "right" if row["reward"] > 0.5 else "wrong"
         luck = ", by luck" if row["lucky"] else ""
-        kept = "kept" if row["selected"] else "dropped"
+        # Runs of earlier revisions left nothing out of the loss.
+        in_loss = bool(row.get("in_loss", row["selected"]))
+        kept = "kept" if in_loss else "left out of the loss" if row["selected"] else "dropped"
         headline = f"[{number}] {outcome}{luck}, quality {row['quality']:.2f}, penalty {row['penalty']:.2f}: {kept}"
         calls = tuple(printable(_call(index, call)) for index, call in enumerate(row["calls"], start=1))
-        yield Told(headline, printable(row["text"]), calls, bool(row["selected"]), _why(number, rows, config))
+        yield Told(headline, printable(row["text"]), calls, in_loss, _why(number, rows, config))
 
 
 def _call(index: int, call: dict[str, Any]) -> str:
@@ -124,7 +126,7 @@ _ORDER = {
     **dict.fromkeys(("grpo", "grpo_2g", "grpo_2p"), (_ALL, _ALL)),
     **dict.fromkeys(("random", "max_variance"), (_RANDOM, _RANDOM)),
     **dict.fromkeys(("stratified", "penalty"), (_RANDOM, _FIRST)),
-    **dict.fromkeys(("roc", "roc_error", "roc_format", "roc_policy"), ("the cleanest first", _FIRST)),
+    **dict.fromkeys(("roc", "roc_error", "roc_format", "roc_policy", "roc_ngram"), ("the cleanest first", _FIRST)),
     "roc_paper": ("drawn at random, the cleaner the more often", _FIRST),
     "anti_roc": ("the least clean first", _FIRST),
     "shortest": ("the shortest first", _FIRST),
@@ -133,7 +135,7 @@ _ORDER = {
 }
 """In which order each rule keeps right rollouts, and wrong ones."""
 _RANKED = {
-    **dict.fromkeys(("roc", "roc_error", "roc_format", "roc_policy", "roc_paper"), ("penalty", 1)),
+    **dict.fromkeys(("roc", "roc_error", "roc_format", "roc_policy", "roc_ngram", "roc_paper"), ("penalty", 1)),
     "anti_roc": ("penalty", -1),
     "oracle": ("quality", -1),
 }
@@ -159,6 +161,8 @@ def _why(number: int, rows: Sequence[dict[str, Any]], config: Config) -> str:
         else (f"{verb}: {rule} keeps {kept} of {len(alike)} {kind} rollouts")
     )
     told = f"{quota}, {_ORDER[rule][0 if positive else 1]}"
+    if row["selected"] and not row.get("in_loss", True):
+        return f"{told}; but left out of the loss, since it ended without an answer (--algo.overlong-filter)"
     if positive and rule in _RANKED:
         column, sign = _RANKED[rule]
         rank = 1 + sum(sign * r[column] < sign * row[column] for r in alike)

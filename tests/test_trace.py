@@ -124,8 +124,10 @@ def test_what_selection_did_has_a_reason_of_its_own_for_every_rule(rule: str) ->
     assert dropped.startswith(f"dropped: {rule} keeps 2 of 3 right rollouts, ")
     assert wrong.startswith(f"kept: one of 1 of 3 wrong rollouts that {rule} keeps, ")
     # Only the rules that sort by cleanness say so; `roc_paper` samples.
-    assert ("cleanest first" in right) == (rule in ("roc", "roc_error", "roc_format", "roc_policy"))
+    assert ("cleanest first" in right) == (rule in ("roc", "roc_error", "roc_format", "roc_policy", "roc_ngram"))
     assert ("at random" in right) == (
         rule in ("roc_paper", "stratified", "penalty", "random", "max_variance", "void_turn")
     )
     assert ("this is 1st by penalty" in right) == rule.startswith("roc")
+    unanswered = _why(4, [*group[:4], {**group[4], "in_loss": False}, group[5]], config)
+    assert unanswered == f"{wrong}; but left out of the loss, since it ended without an answer (--algo.overlong-filter)"
