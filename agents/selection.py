@@ -107,7 +107,7 @@ def repeated_ngrams(tokens: npt.NDArray[np.integer], sampled: Bools, n: int = NG
     rollouts with repeated n-grams, and reports that it hurt; n and weight are not told.
 
     Args:
-        tokens: ids, shape (rollouts, positions), not negative.
+        tokens: ids, shape (rollouts, positions).
         sampled: which of them the policy wrote, same shape.
         n: length of an n-gram, at least 1.
 

@@ -266,7 +266,7 @@ class Trainer:
         algo = config.algo.at(step, config.run.steps)
         selection = select_rollouts(batch, algo, seed=config.run.seed, step=step)
         stats = None
-        if len(selection.trained):
+        if len(selection.chosen_K):
             stats = self._update(training_batch(batch, selection, config.algo.scale), step)
         else:
             self.state.skipped += 1

@@ -58,6 +58,7 @@ _SHORT = {
     "algo.refill": "refill",
     "sft.mixture": "cold start",
 }
+_ALWAYS_TOLD = frozenset({"env.id", "env.answers", "noise.correlation", "noise.reference", "noise.rate"})
 
 
 # ---------------------------------------------------------------- runs by setting and arm
@@ -108,11 +109,24 @@ def _hashable(value: Any) -> Any:
 
 
 def label(setting: Setting) -> str:
-    """A setting for people: ``tool_gym/Retrieval-v0, answers 10, ρ 0.9``."""
-    return ", ".join(f"{_SHORT.get(name, name)} {_shown(value)}".strip() for name, value in setting) or "all runs"
+    """A setting for people: ``tool_gym/Retrieval-v0, answers 10, ρ 0.9``.
+
+    What is seldom varied is told where it is not at its default: of settings that differ no two are told alike.
+    """
+    if not setting:
+        return "all runs"
+    default = flat(Config())
+    told = [_named(*part) for part in setting if part[0] in _ALWAYS_TOLD or part[1] != _hashable(default[part[0]])]
+    return ", ".join(told) or "the default"
+
+
+def _named(name: str, value: Any) -> str:
+    return f"{_SHORT.get(name, name)} {_shown(value)}".strip()
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
     if value is None:
         return "default"
     if isinstance(value, tuple) and value and isinstance(value[0], tuple):
@@ -282,11 +296,6 @@ GOOD_FIRST_TOKENS = Figure("AUC of good first calls over generated tokens", _are
 ACCURACY_TOKENS = Figure("AUC of accuracy over generated tokens", _area_over_tokens("eval/accuracy"))
 FINAL_GOOD_FIRST = single("good first calls at the end", lambda run: run.test("good_first_call"))
 FINAL_ACCURACY = single("accuracy at the end", lambda run: run.test("accuracy"))
-LAST_LESS_BEST = Figure(
-    "accuracy on test problems, the last policy less the best on validation",
-    lambda ours, _: (ours.test("accuracy"), ours.test("accuracy", "best")),
-    sides=("last", "best"),
-)
 ERRORS = single("errors in right rollouts, last quarter", _LAST_ERRORS)
 ERRORS_STILL_FALLING = Figure(
     "errors in right rollouts, last quarter less the third",
@@ -297,6 +306,7 @@ CHANGE_OF_ERRORS = single(
     "errors in right rollouts, last quarter less the third", lambda run: _LAST_ERRORS(run) - _ERRORS_BEFORE(run)
 )
 RECOVERY = Figure("right after a faulted first call, all validations", _recovery, modelled="recovery")
+UNANSWERED = single("rollouts without an answer, last quarter", _in_quarter("completions/truncated_ratio", 4))
 LENGTH = single("tokens of a rollout at the end", lambda run: run.test("mean_length"), margin=None)
 LEAD = single("good first calls at the last validation before the switch", _at_quarter)
 SINCE = single("good first calls gained since the last validation before the switch", _since_quarter)
@@ -321,7 +331,7 @@ ESTIMANDS = {
     10: "Does refilling dropped groups explain anything?",
     11: "Length and accuracy against plain GRPO (the paper's Fig. 9)",
     12: "Does the gain hang on learning rate or normalisation?",
-    13: "The paper's other claims: no tools, overlong rollouts, repeated n-grams, training on after the peak",
+    13: "The paper's other claims (no tools, overlong rollouts, repeated n-grams, training on), and its code's penalty",
 }
 """What is asked, by number (SCIENCE's estimands, the paper's other claims, robustness)."""
 
@@ -333,10 +343,10 @@ ADDED = (
     "under the faults of evaluations, and of its two cold starts alone; recovery with common weights, step 0 aside; "
     "the response to selection; changes from the third quarter to the last; the paper's coming to rest as a claim "
     "of no change; differences from grpo_2g other than grpo's; leads read at the last validation before a switch; "
-    "that claims of no difference are tried where nobody makes any; how the claims of (13) are tried, of whose arms no "
-    "run had been made"
+    "that claims of no difference are tried where nobody makes any. When 320 were: how the claims of (13) are tried; "
+    "runs of grpo and roc at the default, one side of most of its differences, were among them, none of the other side"
 )
-"""What was not fixed before the runs, but on 2026-11-30, when up to 235 runs of the headline had been made
+"""What was not fixed before the runs, but on 2026-11-30, when up to 235 runs of the headline had been made, or 320
 (docs/LOG.md)."""
 
 
@@ -351,9 +361,9 @@ class Contrast:
             across settings, the figure there and here.
         figure: what is compared.
         paper: the sign that the paper claims, 0 for no difference to speak of; None if it says nothing.
-        across: a field and a value: then the question is by how much ours − theirs is larger where the field has
-            another value, all else being equal.
-        about: of which runs, those with the other value where it is across settings; None: of any.
+        across: a field and a value: then the question is by how much ours − theirs, or of one arm the figure, is
+            larger where the field has another value, all else being equal.
+        about: of which other values; None: of any.
     """
 
     number: int
@@ -378,7 +388,7 @@ class Contrast:
         """Names of the two numbers whose difference is estimated."""
         if self.across is not None:
             what = "" if self.ours == self.theirs else "Δ "
-            return f"{what}there", f"{what}at {label((self.across,))}"
+            return f"{what}there", f"{what}at {_named(*self.across)}"
         return self.figure.sides or (self.ours, self.theirs)
 
 
@@ -403,7 +413,7 @@ def _one_turn(config: Config) -> bool:
 
 
 def _longer(config: Config) -> bool:
-    """Whether a run goes on after most runs end."""
+    """Whether a run goes on after those of the default end."""
     return config.run.steps > Config().run.steps
 
 
@@ -412,6 +422,8 @@ def _slipless(config: Config) -> bool:
     mixture = config.sft.mixture
     return mixture is not None and not any(share > 0 for style, share in mixture.items() if style.startswith("slip"))
 
+
+_OVERLONG_FILTER = _usual("algo.overlong_filter")
 
 CONTRASTS: tuple[Contrast, ...] = (
     _filter(1, "does keeping the cleanest right rollouts teach good reasoning faster?", GOOD_FIRST, 1),
@@ -462,22 +474,33 @@ CONTRASTS: tuple[Contrast, ...] = (
     Contrast(11, "higher accuracy?", "roc", "grpo", FINAL_ACCURACY, 1),
     *(_filter(12, "at another learning rate", f, across=_usual("algo.learning_rate")) for f in PRIMARY),
     *(_filter(12, "with another normalisation of the loss", f, across=_usual("algo.normalisation")) for f in PRIMARY),
-    *_both(13, "without tools", FINAL_ACCURACY, -1, across=_usual("env.max_turns"), about=_one_turn),
+    *_both(
+        13,
+        "without tools: one turn, and a cold start whose demonstrations end there",
+        FINAL_ACCURACY,
+        -1,
+        across=_usual("env.max_turns"),
+        about=_one_turn,
+    ),
     *(
-        Contrast(13, "what ended without an answer left out", "roc", "roc", f, 0, _usual("algo.overlong_filter"))
+        Contrast(
+            13, "does leaving out what ended without an answer bring nothing?", "roc", "roc", f, 0, _OVERLONG_FILTER
+        )
         for f in (*PRIMARY, FINAL_ACCURACY)
     ),
+    Contrast(13, "are there more of those then?", "roc", "roc", UNANSWERED, None, _OVERLONG_FILTER),
     *(
-        Contrast(13, "weighing down repeated n-grams", "roc_ngram", "roc", f, -1)
-        for f in (ACCURACY, FINAL_ACCURACY, RECOVERY)
+        Contrast(13, "does weighing down repeated n-grams hurt?", "roc_ngram", "roc", f, -1)
+        for f in (ACCURACY, FINAL_ACCURACY)
     ),
+    Contrast(13, "does it unlearn to call again?", "roc_ngram", "roc", RECOVERY),
     *(
         Contrast(
             13, "the format penalty of the released code", "roc", "roc", f, None, _usual("algo.roc_released_format")
         )
         for f in PRIMARY
     ),
-    *_both(13, "training on after the peak: does it collapse?", LAST_LESS_BEST, -1, about=_longer),
+    *_both(13, "does accuracy collapse in training on?", FINAL_ACCURACY, -1, across=_usual("run.steps"), about=_longer),
 )
 """Every paired question."""
 
@@ -648,6 +671,9 @@ def estimate(contrast: Contrast, runs: Sequence[Run]) -> list[Estimate]:
 
 
 def _answers(contrast: Contrast, settings: Settings) -> list[Estimate]:
+    if contrast.about is not _one_turn:
+        # Where no call can be of use there is nothing to filter by, nor anything that the paper says of it.
+        settings = {setting: runs for setting, runs in settings.items() if not _one_turn(runs[0].config)}
     samples = _within(contrast, settings) if contrast.across is None else _across(contrast, settings)
     found = [answer for sample in samples if (answer := _estimate(contrast, sample)) is not None]
     tested = [number for number, answer in enumerate(found) if answer.paired.n > 1]
@@ -663,11 +689,8 @@ def _within(contrast: Contrast, settings: Settings) -> Iterator[_Sample]:
         arms = by_arm(members)
         ours, theirs = arms.get(contrast.ours, {}), arms.get(contrast.theirs, {})
         if seeds := sorted(ours.keys() & theirs.keys()):
-            config = ours[seeds[0]].config
-            if contrast.across is None and contrast.about is not None and not contrast.about(config):
-                continue
             values = {seed: contrast.figure.of_pair(ours[seed], theirs[seed]) for seed in seeds}
-            yield _Sample(setting, values, (config,))
+            yield _Sample(setting, values, (ours[seeds[0]].config,))
 
 
 def _across(contrast: Contrast, settings: Settings) -> Iterator[_Sample]:

@@ -61,6 +61,11 @@ def _panels(count: int, *, wide: float = 3.4, high: float = 2.6) -> tuple[Figure
     return figure, axes[:count]
 
 
+def _wrapped(text: str) -> str:
+    """As wide as a panel, in lines."""
+    return textwrap.fill(text, 44)
+
+
 def _band(lines: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
     """Mean over the runs that have a value, and half of the 95 % t interval of it; NaN for fewer than two."""
     stacked = np.stack(lines)
@@ -106,7 +111,7 @@ def curves(settings: Mapping[Setting, Sequence[Run]], column: str, name: str, *,
                 x = members[0].columns["step"][measured]
                 lines = list(stacked[:, measured])
             _draw(axis, x, lines, *style(arm, every), f"{arm} (n = {len(members)})")
-        axis.set_title(label(setting), fontsize=9)
+        axis.set_title(_wrapped(label(setting)), fontsize=9)
         axis.set_xlabel("million tokens written" if tokens else "updates", fontsize=8)
     for axis in axes[:: min(len(axes), 3)]:
         axis.set_ylabel(textwrap.fill(name, 32), fontsize=8)
@@ -160,7 +165,7 @@ def selected_against_all(settings: Mapping[Setting, Sequence[Run]], figure_name:
             if not lines or np.isnan(np.stack(lines)).all():
                 continue
             _draw(axis, members[0].columns["step"], [_smooth(line) for line in lines], colour, dash, text)
-        axis.set_title(f"{arm}: {label(setting)}", fontsize=9)
+        axis.set_title(_wrapped(f"{arm}: {label(setting)}"), fontsize=9)
         axis.set_xlabel("updates", fontsize=8)
     axes[0].set_ylabel(textwrap.fill(name, 32), fontsize=8)
     _legend(figure, axes)
@@ -195,7 +200,7 @@ def forest(estimates: Sequence[Estimate], title: str) -> Figure:
         axis.plot(paired.mean, row, "o", color=colour, markerfacecolor=colour if excludes else "white", markersize=6)
     axis.set_yticks(
         range(len(estimates)),
-        [f"{label(found.setting)} (n = {found.paired.n})" for found in reversed(list(estimates))],
+        [_wrapped(f"{label(found.setting)} (n = {found.paired.n})") for found in reversed(list(estimates))],
         fontsize=8,
     )
     axis.tick_params(axis="x", labelsize=8)
@@ -262,6 +267,6 @@ def map_of(estimates: Sequence[Estimate], x: str, y: str, title: str, of: Callab
         axis.set_xticks(range(len(xs)), [f"{value:g}" for value in xs])
         axis.set_yticks(range(len(ys)), [f"{value:g}" for value in ys])
         axis.set_xlabel(label(((x, ""),)).strip(), fontsize=8)
-        axis.set_title(f"{label(setting)}: {title}" if setting else title, fontsize=9)
+        axis.set_title(_wrapped(f"{label(setting)}: {title}") if setting else title, fontsize=9)
     axes[0].set_ylabel(label(((y, ""),)).strip(), fontsize=8)
     return figure

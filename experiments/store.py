@@ -46,6 +46,9 @@ ASIDE = frozenset(
 _ADDED = {"run.stack": None, "algo.overlong_filter": False}
 """Fields that came later, left out where they are at their default: the runs of older stores keep their identity."""
 
+_ADDED_METRICS = frozenset({"completions/truncated_ratio"})
+"""Columns that came later: undefined in the runs of older stores."""
+
 
 def flat(config: Config) -> dict[str, Any]:
     """Every field of a configuration by its dotted name."""
@@ -200,8 +203,9 @@ def unpack(packed: bytes, name: str) -> Run:
     try:
         metrics = record["metrics"]
         missing = [column for column in METRICS if column not in metrics]
-        if missing:
-            raise ValueError(f"without {missing[0]}")
+        if older := [column for column in missing if column not in _ADDED_METRICS]:
+            raise ValueError(f"without {older[0]}")
+        metrics |= {column: [None] * len(metrics["step"]) for column in missing}
         columns = {column: np.array(metrics[column], dtype=np.float64) for column in METRICS}
         return Run(Config.from_dict(record["config"]), columns, record["summary"], record["revision"])
     except (ConfigError, ValueError, KeyError, TypeError) as error:

@@ -112,7 +112,7 @@ def test_a_tool_that_replies_in_two_ways_to_the_same_turns_is_named() -> None:
 
 def test_a_tool_that_writes_into_the_problem_is_named_with_what_it_wrote() -> None:
     made = ToolEnv(broken_tasks.Written, tools=(broken_tasks.writing,))
-    assert_names(run_checks(made, problems=16), WRITTEN, "was {'calls': 0} and became {'calls': 1} with the turns")
+    assert_names(run_checks(made, problems=16), WRITTEN, "was {'calls': 0} and became {'calls': 2} when it")
 
 
 def test_a_tool_without_a_description_is_named() -> None:

@@ -392,6 +392,22 @@ def test_a_stored_run_says_what_its_folder_says_and_damage_is_named(
             read_runs(tmp_path / "store")
 
 
+def test_the_runs_of_older_stores_keep_their_identity_and_have_no_value_in_columns_that_came_later(
+    tmp_path: Path,
+) -> None:
+    kept = sorted((Path(__file__).parents[1] / "docs" / "results").glob("*/store/*.json.gz"))
+    assert kept
+    for path in kept[:: max(len(kept) // 16, 1)]:
+        run = store.unpack(path.read_bytes(), path.name)
+        assert path.name == f"{run.identity}.json.gz"
+        assert all(len(values) == len(run.columns["step"]) for values in run.columns.values())
+    (config,) = (run for _, run in plan(SweepConfig(out=tmp_path, preset="paper", seeds=(0,)))[:1])
+    record = json.loads(gzip.decompress(store.pack(synthetic_run(config))))
+    del record["metrics"]["completions/truncated_ratio"]
+    older = store.unpack(gzip.compress(json.dumps(record).encode()), "older")
+    assert np.isnan(older.columns["completions/truncated_ratio"]).all()
+
+
 def test_a_damaged_file_of_a_store_is_named_and_its_run_is_missing_and_one_of_another_version_stops_the_sweep(
     tmp_path: Path,
 ) -> None:

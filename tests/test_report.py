@@ -68,6 +68,18 @@ def test_text_from_a_run_cannot_become_markup(tmp_path: Path) -> None:
     assert "&lt;script" in page
 
 
+def test_a_page_of_the_paper_s_other_claims_is_made_of_runs_of_unlike_length_and_without_calls(tmp_path: Path) -> None:
+    for number, (_, config) in enumerate(plan(SweepConfig(out=tmp_path, preset="paper"))):
+        steps = config.run.steps + 1
+        never = {"roc__error_ratio_positives": np.full(steps, math.nan)} if config.env.max_turns == 1 else {}
+        run = synthetic_run(config, 0.5 + 0.001 * (number % 7), **never)
+        store.put(tmp_path / "store", store.pack(run), run.config)
+    page = write(tmp_path / "store", tmp_path / "report")
+    for told in ("Without tools", "updates 400 less 100", "overlong filter on less off", "roc_ngram − roc"):
+        assert told in page
+    assert "that stages help" in page
+
+
 def test_a_page_says_how_many_of_a_preset_s_runs_it_has(tmp_path: Path) -> None:
     planned = [run for _, run in plan(SweepConfig(out=tmp_path, dry_run=True))]
     folder = tmp_path / "quick" / "store"

@@ -43,6 +43,21 @@ def test_every_rollout_of_a_group_is_shown_with_what_became_of_it(finished: Path
     assert written.count("<section") == len(group)
 
 
+def test_what_is_left_out_of_the_loss_is_told_apart_from_what_is_kept_and_dropped(
+    tmp_path: Path, tiny_cold_starts: Callable[[Path], Path]
+) -> None:
+    changes = {"run.trajectories": 4, "run.steps": 2, "env.max_turns": 2, "algo.overlong_filter": True}
+    run = train(tiny_config(tiny_cold_starts(tmp_path), **changes), Silent())
+    rows = [json.loads(line) for line in (run / "trajectories.jsonl").read_text().splitlines()]
+    left_out = next(row for row in rows if row["selected"] and not row["in_loss"])
+    assert "<answer>" not in left_out["text"]
+    assert left_out["reward"] == 0
+    group = [row for row in rows if row["group"] == left_out["group"]]
+    text = said(TraceConfig(run, 2, left_out["group"]))
+    assert text.count(": kept\n") == sum(row["in_loss"] for row in group)
+    assert text.count(": left out of the loss\n") == sum(row["selected"] and not row["in_loss"] for row in group)
+
+
 def test_the_last_sample_is_shown_and_one_that_is_not_there_is_refused(finished: Path) -> None:
     assert "step 4" in said(TraceConfig(finished))
     with pytest.raises(ConfigError, match="step: got 3; allowed: 2, 4"):

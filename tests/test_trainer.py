@@ -22,7 +22,7 @@ from agents.evaluation import Evaluator
 from agents.grpo import token_logprobs, update
 from agents.metrics import METRICS
 from agents.packing import pack
-from agents.selection import SELECTORS
+from agents.selection import SELECTORS, repeated_ngrams
 from agents.setup import Setup
 from agents.trainer import Trainer, select_rollouts, training_batch
 from experiments.sweep import SweepConfig, plan
@@ -388,6 +388,26 @@ def test_the_overlong_filter_takes_what_ended_without_an_answer_out_of_the_loss_
     whole, part = training_batch(batch, plain, "group"), training_batch(batch, filtered, "group")
     assert part.advantages_N.tolist() == whole.advantages_N[left].tolist()
     assert part.lengths_N.tolist() == whole.lengths_N[left].tolist()
+
+
+@pytest.mark.parametrize("normalisation", ["token", "constant"])
+def test_minibatches_of_what_the_overlong_filter_leaves_are_trained_on(cache: Path, normalisation: str) -> None:
+    changes = {"env.max_turns": 2, "algo.overlong_filter": True, "algo.minibatches": 4, "run.steps": 1}
+    folder = trainer.train(tiny_config(cache, **changes, **{"algo.normalisation": normalisation}), Silent())
+    row = rows(folder)[-1]
+    assert row["train/update_norm"] > 0
+    assert row["roc/kept_positive"] > row["roc/kept_negative"]
+    assert 0 < row["completions/truncated_ratio"] < 1
+
+
+def test_the_rule_of_ngrams_sorts_by_what_the_rollouts_repeat(cache: Path) -> None:
+    opened = start(tiny_config(cache, **{"algo.selector": "roc_ngram"}))
+    batch = opened.sample(1)
+    opened.setup.close()
+    selection = select_rollouts(batch, opened.config.algo, seed=0, step=1)
+    repeated = repeated_ngrams(batch.tokens_NT, batch.sampled_NT)
+    assert repeated.max() > 0
+    assert selection.penalty_N.tolist() == pytest.approx((selection.full_penalty_N + repeated).tolist())
 
 
 def test_groups_with_equal_rewards_are_dropped_and_a_step_without_any_other_makes_no_update(

@@ -7,6 +7,7 @@ tag earns reward, that a seed is an episode, in another process too.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -163,22 +164,29 @@ def _splits(subject: _Subject) -> Iterator[str]:
 
 
 def _unwritten(subject: _Subject) -> Iterator[str]:
-    """Whether playing leaves problems as they were drawn: new ones, for those of the subject have been played."""
-    generator = rng.generator(rng.key(subject.seed, "task", 4))
-    levels = subject.task.difficulties
-    problems = subject.task.sample_many(generator, [levels[n % len(levels)] for n in range(8)], "train")
-    for number, problem in enumerate(problems):
-        for turns in (
-            *([f"<{tool}>1</{tool}>"] for tool in subject.tools),
-            *(subject.script(problem, style, number) for style in filter(subject.known, subject.task.mixture)),
-        ):
-            drawn = repr(problem.data)
-            subject.play(problem, turns)
-            if repr(problem.data) != drawn:
-                yield (
-                    f"problem.data of {problem.prompt!r} was {_cut(drawn)} and became {_cut(repr(problem.data))} with "
-                    f"the turns {turns!r}: the rollouts of a problem share it; keep what a tool must remember in state"
-                )
+    """Whether demonstrating and playing leave problems as they were drawn; before they are played by other parts."""
+    for number, problem in enumerate(subject.problems[:8]):
+        drawn, shown = _frozen(problem), repr(problem.data)
+        # What is raised is told by the parts that are about it.
+        with contextlib.suppress(ToolGymError):
+            for turns in (
+                *([f"<{tool}>1</{tool}>"] for tool in subject.tools),
+                *(subject.script(problem, style, number) for style in filter(subject.known, subject.task.mixture)),
+            ):
+                subject.play(problem, turns)
+        if _frozen(problem) != drawn:
+            yield (
+                f"problem.data of {problem.prompt!r} was {_cut(shown)} and became {_cut(repr(problem.data))} when it "
+                "was played: the rollouts of a problem share it; keep what a tool must remember in state"
+            )
+
+
+def _frozen(problem: Problem) -> bytes | str:
+    """What is different when something in a problem's data is."""
+    try:
+        return pickle.dumps(problem.data)
+    except Exception:  # a task may keep what it likes there
+        return repr(problem.data)
 
 
 def _cut(text: str) -> str:
@@ -187,7 +195,7 @@ def _cut(text: str) -> str:
 
 def _described(subject: _Subject) -> Iterator[str]:
     for tool in subject.env.episodes.tools:
-        if not tool.description.strip():
+        if not isinstance(tool.description, str) or not tool.description.strip():
             yield (
                 f"the tool {tool.name} has no description, which is what prompts of language models show of it: write "
                 "the function's docstring, or set description in a class of your own"
@@ -517,6 +525,7 @@ _PARTS: tuple[tuple[str, Callable[[_Subject], Iterator[str]]], ...] = (
     ("problems are drawn as asked for", _problems),
     ("splits are disjoint", _splits),
     ("tools say what they do", _described),
+    ("playing leaves problems as they were drawn", _unwritten),
     ("grade answers every text with True or False", _grading),
     ("random answers are right by chance only", _chance),
     ("rewards are 0 or 1, for an answer only", _rewards),
@@ -527,7 +536,6 @@ _PARTS: tuple[tuple[str, Callable[[_Subject], Iterator[str]]], ...] = (
     ("no observation gives the answer away", _leaks),
     ("tool output and forged tags earn nothing", _forgery),
     ("info has constant keys and scalar values", _infos),
-    ("playing leaves problems as they were drawn", _unwritten),
     ("the same seed is the same episode", _seeds),
     ("it works in another process", _elsewhere),
     ("Gymnasium's own checker passes", _gymnasium_checker),
