@@ -306,6 +306,7 @@ CHANGE_OF_ERRORS = single(
     "errors in right rollouts, last quarter less the third", lambda run: _LAST_ERRORS(run) - _ERRORS_BEFORE(run)
 )
 RECOVERY = Figure("right after a faulted first call, all validations", _recovery, modelled="recovery")
+FINAL_RECOVERY = single("right after a faulted first call, at the end", lambda run: run.test("recovery"))
 UNANSWERED = single("rollouts without an answer, last quarter", _in_quarter("completions/truncated_ratio", 4))
 LENGTH = single("tokens of a rollout at the end", lambda run: run.test("mean_length"), margin=None)
 LEAD = single("good first calls at the last validation before the switch", _at_quarter)
@@ -344,10 +345,11 @@ ADDED = (
     "the response to selection; changes from the third quarter to the last; the paper's coming to rest as a claim "
     "of no change; differences from grpo_2g other than grpo's; leads read at the last validation before a switch; "
     "that claims of no difference are tried where nobody makes any. When 320 were: how the claims of (13) are tried; "
-    "runs of grpo and roc at the default, one side of most of its differences, were among them, none of the other side"
+    "runs of grpo and roc at the default, one side of most of its differences, were among them, none of the other side. "
+    "When all 420 were, and since what they came to suggested it: recovery at the end"
 )
-"""What was not fixed before the runs, but on 2026-11-30, when up to 235 runs of the headline had been made, or 320
-(docs/LOG.md)."""
+"""What was not fixed before the runs, but on 2026-11-30, when up to 235 runs of the headline had been made, or as many
+as it says (docs/LOG.md)."""
 
 
 @dataclass(frozen=True)
@@ -459,6 +461,8 @@ CONTRASTS: tuple[Contrast, ...] = (
     *(Contrast(4, "the control", "stratified", "grpo", f) for f in PRIMARY),
     *(Contrast(5, "does it gain over keeping the shortest?", "roc", "shortest", f) for f in PRIMARY),
     _filter(6, "right answers where the first call met a fault", RECOVERY),
+    _filter(6, "and at the end, on test problems", FINAL_RECOVERY),
+    Contrast(6, "at the end, against training on all candidates", "roc", "grpo_2g", FINAL_RECOVERY),
     Contrast(7, "the lead at the quarter, before the switch", "roc→stratified", "stratified", LEAD),
     Contrast(7, "what becomes of that lead after it", "roc→stratified", "stratified", SINCE),
     Contrast(7, "what is left of it at the end", "roc→stratified", "stratified", FINAL_GOOD_FIRST),
