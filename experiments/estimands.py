@@ -345,7 +345,7 @@ ADDED = (
     "the response to selection; changes from the third quarter to the last; the paper's coming to rest as a claim "
     "of no change; differences from grpo_2g other than grpo's; leads read at the last validation before a switch; "
     "that claims of no difference are tried where nobody makes any. When 320 were: how the claims of (13) are tried; "
-    "runs of grpo and roc at the default, one side of most of its differences, were among them, none of the other side. "
+    "runs of grpo and roc at the default, one side of most of its differences, were among them, none of the other. "
     "When all 420 were, and since what they came to suggested it: recovery at the end"
 )
 """What was not fixed before the runs, but on 2026-11-30, when up to 235 runs of the headline had been made, or as many

@@ -13,8 +13,11 @@ from experiments.estimands import (
     CONTRASTS,
     ERRORS,
     FINAL_ACCURACY,
+    FINAL_GOOD_FIRST,
     GOOD_FIRST,
+    LEAD,
     RECOVERY,
+    SINCE,
     Estimate,
     Figure,
     estimate,
@@ -87,6 +90,20 @@ def test_the_table_of_the_running_reference_is_that_of_its_store() -> None:
     figures = (GOOD_FIRST, ACCURACY, FINAL_ACCURACY, ERRORS, RECOVERY)
     found = [answers(runs, "roc", "stratified", figure) for figure in figures]
     assert [row[1] for row in rows] == [column["all runs"] for column in found]
+
+
+def test_the_table_of_leads_is_that_of_its_store() -> None:
+    runs = read_runs(STORES / "switch" / "store")
+    (_, *rows) = next(table for table in tables(RESULTS) if table[0][1:] == ["ρ 0", "ρ .9"])
+    contrasts = [
+        ("roc→stratified", "stratified", LEAD),
+        ("roc→stratified", "stratified", SINCE),
+        ("roc→stratified", "stratified", FINAL_GOOD_FIRST),
+        ("stratified→roc", "stratified", FINAL_GOOD_FIRST),
+        ("roc", "stratified→roc", FINAL_GOOD_FIRST),
+    ]
+    found = [answers(runs, *contrast) for contrast in contrasts]
+    assert [row[1:] for row in rows] == [[column["ρ 0"], column["ρ 0.9"]] for column in found]
 
 
 def test_the_table_of_the_other_families_is_that_of_their_store() -> None:
