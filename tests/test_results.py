@@ -92,6 +92,15 @@ def test_the_table_of_the_running_reference_is_that_of_its_store() -> None:
     assert [row[1] for row in rows] == [column["all runs"] for column in found]
 
 
+def test_the_table_of_the_corner_without_slips_is_that_of_its_store() -> None:
+    runs = read_runs(STORES / "toy-corner" / "store")
+    (header, *rows) = next(table for table in tables(RESULTS) if table[0][1].endswith("without slips"))
+    assert [cell.partition(",")[0] for cell in header[1:]] == ["ρ 0", "ρ .9"]
+    figures = (GOOD_FIRST, ACCURACY, FINAL_ACCURACY, ERRORS, RECOVERY)
+    found = [answers(runs, "roc", "stratified", figure) for figure in figures]
+    assert [row[1:] for row in rows] == [[column["ρ 0"], column["ρ 0.9"]] for column in found]
+
+
 def test_the_table_of_leads_is_that_of_its_store() -> None:
     runs = read_runs(STORES / "switch" / "store")
     (_, *rows) = next(table for table in tables(RESULTS) if table[0][1:] == ["ρ 0", "ρ .9"])
