@@ -118,7 +118,8 @@ PRESETS: dict[str, Preset] = {
                 range(8),
             ),
         ),
-        {"sft.mixture": _DOUBLE_ANSWERS},
+        # The weight of `penalty` is the one that tune-penalty came to (docs/LOG.md).
+        {"sft.mixture": _DOUBLE_ANSWERS, "algo.penalty_weight": 0.1},
     ),
     "switch": Preset(
         "compounding: does the lead of a quarter under one rule persist, grow or decay under the other?",
