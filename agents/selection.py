@@ -125,11 +125,10 @@ def repeated_ngrams(tokens: npt.NDArray[np.integer], sampled: Bools, n: int = NG
     if len(written) < n:
         return np.zeros(count)
     windows = np.lib.stride_tricks.sliding_window_view(written, n)
-    own = row[: len(windows)] == row[n - 1 :]
-    _, first = np.unique(np.column_stack((row[: len(windows)], windows))[own], axis=0, return_index=True)
-    grams = np.bincount(row[: len(windows)][own], minlength=count)
-    distinct = np.bincount(row[: len(windows)][own][first], minlength=count)
-    return np.asarray((grams - distinct) / np.maximum(grams, 1), dtype=np.float64)
+    starts, ends = row[: len(windows)], row[n - 1 :]
+    grams = np.column_stack((starts, windows))[starts == ends]  # those that lie in one rollout, its number first
+    of_all, of_distinct = (np.bincount(found[:, 0], minlength=count) for found in (grams, np.unique(grams, axis=0)))
+    return np.asarray((of_all - of_distinct) / np.maximum(of_all, 1), dtype=np.float64)
 
 
 def rollout_penalties(
