@@ -24,7 +24,7 @@ from tool_gym.interpreter import InterpreterPool
 from tool_gym.noise import NoiseModel, named_noise
 from tool_gym.registration import Resolved, resolve
 from tool_gym.tasks import Problem
-from tool_gym.tasks.base import draw
+from tool_gym.tasks.base import demonstrates, draw
 from tool_gym.watchdog import trusted
 
 LEAST_REFERENCE = 256
@@ -91,6 +91,10 @@ class Setup:
                     "noise.tool_rates", name, f"tools of the environment: {', '.join(tokenizer.tool_names)}"
                 )
         example = draw(env.task, rng.generator(0), max(difficulties), "train")
+        for style in config.sft.mixture or {}:
+            if style not in env.task.mixture and not demonstrates(env.task, example, style, rng.generator(1)):
+                wanted = f"styles that the task demonstrates: {', '.join(env.task.mixture)}, or another that it knows"
+                raise ConfigError("sft.mixture", style, wanted)
         room = config.policy.context - len(encode_prompt(tokenizer, example.prompt))
         if room <= config.policy.max_turn_tokens:
             wanted = f"more than prompt and turn, {config.policy.context - room + config.policy.max_turn_tokens} tokens"
@@ -176,11 +180,6 @@ def _environment(config: Config) -> Resolved:
         _check_picklable(part)
     if config.env.max_turns is not None:
         env = Resolved(env.task, env.tools, config.env.max_turns)
-    styles = config.sft.mixture
-    if styles is not None:
-        unknown = [style for style in styles if style not in env.task.mixture]
-        if unknown:
-            raise ConfigError("sft.mixture", unknown[0], ", ".join(env.task.mixture))
     return env
 
 

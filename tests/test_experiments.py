@@ -72,7 +72,9 @@ def say() -> tuple[Console, io.StringIO]:
 @pytest.mark.parametrize("name", list(PRESETS))
 def test_presets_are_grids_of_valid_runs_with_distinct_names_and_results(name: str) -> None:
     preset = PRESETS[name]
-    runs = expand(preset, Config().replace(**preset.settings))
+    # Planned, as the sweep does at its start: a style or level that the environment lacks is refused there.
+    runs = plan(SweepConfig(preset=name))
+    assert len(runs) == len(expand(preset, Config().replace(**preset.settings)))
     assert len({run_name for run_name, _ in runs}) == len({identity(run) for _, run in runs}) == len(runs)
     for_tuning = name in ("tune", "tune-penalty", "cold-start")
     for part in preset.parts:

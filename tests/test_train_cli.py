@@ -59,7 +59,7 @@ def one_line(output: str, errors: str, *parts: str) -> None:
         ("--env CartPole-v1", ("env", "CartPole-v1")),
         ("--env.difficulties 3 99", ("env.difficulties", "99", "3, 4, 5, 6")),
         ("--answers 13", ("answers", "13", "2 to 12")),
-        ("--sft.mixture cleen 1.0", ("sft.mixture", "cleen", "clean")),
+        ("--sft.mixture cleen 1.0", ("sft.mixture", "cleen", "clean", "that the task demonstrates")),
         ("--policy.context 32", ("policy.context", "32")),
         ("--resume nowhere", ("run", "nowhere", "the folder of a run")),
         ("--resume nowhere --steps 5", ("resume", "--run.steps 5", "a run goes on with its own")),

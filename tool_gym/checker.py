@@ -31,7 +31,7 @@ from tool_gym.env import ToolEnv
 from tool_gym.errors import ConfigError, ContractError, TaskError, ToolGymError
 from tool_gym.protocol import ERROR, OUTPUT, format_answer, parse, printable
 from tool_gym.registration import find
-from tool_gym.tasks.base import SPLITS, Problem, split_of
+from tool_gym.tasks.base import SPLITS, Problem, demonstrates, split_of
 from tool_gym.tasks.demonstrations import sample_styles
 
 STYLES = ("clean", "confused", "slip_then_fix", "slip_then_guess", "guess", "double_answer")
@@ -118,11 +118,7 @@ class _Subject:
         return self.task.demonstrate(problem, rng.generator(rng.key(self.seed, "task", 1, number)), style)
 
     def known(self, style: str) -> bool:
-        try:
-            self.script(self.problems[0], style, 0)
-        except (ConfigError, KeyError):
-            return False
-        return True
+        return demonstrates(self.task, self.problems[0], style, rng.generator(rng.key(self.seed, "task", 1, 0)))
 
 
 # ------------------------------------------------------------------ the parts of the contract

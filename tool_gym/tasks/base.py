@@ -115,6 +115,19 @@ def draw(task: Task, rng: np.random.Generator, difficulty: int, split: str) -> P
         return _checked(name, task.sample_split(rng, difficulty, split))
 
 
+def demonstrates(task: Task, problem: Problem, style: str, rng: np.random.Generator) -> bool:
+    """Whether a task knows a style of demonstration, watched: those of its mixture, and what else it can write.
+
+    Raises TaskError, naming the task, for whatever ``demonstrate`` raises but ConfigError and KeyError.
+    """
+    with trusted(f"{type(task).__name__}.demonstrate", problem.prompt):
+        try:
+            task.demonstrate(problem, rng, style)
+        except (ConfigError, KeyError):
+            return False
+    return True
+
+
 def draw_many(task: Task, rng: np.random.Generator, difficulties: Sequence[int], split: str) -> list[Problem]:
     """``task.sample_many``, watched. Raises TaskError as :func:`draw` does, and for another number of problems."""
     if type(task).sample_many is Task.sample_many:
