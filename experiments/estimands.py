@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agents.config import Config
+from agents.selection import SELECTORS
 from experiments import theory
 from experiments.statistics import (
     MARGIN,
@@ -58,6 +59,7 @@ _SHORT = {
     "algo.refill": "refill",
     "sft.mixture": "cold start",
 }
+_FEW_RULES = 2  # beside the control: so many are told by their own questions
 _ALWAYS_TOLD = frozenset({"env.id", "env.answers", "noise.correlation", "noise.reference", "noise.rate"})
 
 
@@ -307,6 +309,9 @@ CHANGE_OF_ERRORS = single(
 )
 RECOVERY = Figure("right after a faulted first call, all validations", _recovery, modelled="recovery")
 FINAL_RECOVERY = single("right after a faulted first call, at the end", lambda run: run.test("recovery"))
+SELECTION = single(
+    "quality of selected right rollouts less that of all, first quarter", _in_quarter("roc/selection_differential", 1)
+)
 UNANSWERED = single("rollouts without an answer, last quarter", _in_quarter("completions/truncated_ratio", 4))
 LENGTH = single("tokens of a rollout at the end", lambda run: run.test("mean_length"), margin=None)
 LEAD = single("good first calls at the last validation before the switch", _at_quarter)
@@ -333,6 +338,7 @@ ESTIMANDS = {
     11: "Length and accuracy against plain GRPO (the paper's Fig. 9)",
     12: "Does the gain hang on learning rate or normalisation?",
     13: "The paper's other claims (no tools, overlong rollouts, repeated n-grams, training on), and its code's penalty",
+    14: "Every other rule beside the control",
 }
 """What is asked, by number (SCIENCE's estimands, the paper's other claims, robustness)."""
 
@@ -346,7 +352,8 @@ ADDED = (
     "of no change; differences from grpo_2g other than grpo's; leads read at the last validation before a switch; "
     "that claims of no difference are tried where nobody makes any. When 320 were: how the claims of (13) are tried; "
     "runs of grpo and roc at the default, one side of most of its differences, were among them, none of the other. "
-    "When all 420 were, and since what they came to suggested it: recovery at the end"
+    "When all 420 were, and since what they came to suggested it: recovery at the end. Before any run of `selectors` "
+    "was looked at: that every rule is compared with the control (14)"
 )
 """What was not fixed before the runs, but on 2026-11-30, when up to 235 runs of the headline had been made, or as many
 as it says (docs/LOG.md)."""
@@ -392,6 +399,10 @@ class Contrast:
             what = "" if self.ours == self.theirs else "Δ "
             return f"{what}there", f"{what}at {_named(*self.across)}"
         return self.figure.sides or (self.ours, self.theirs)
+
+
+CONTROL = "stratified"
+"""The rule that the filters are compared with: roc's quotas, and right rollouts taken evenly."""
 
 
 def _filter(number: int, question: str, figure: Figure, paper: int | None = None, **more: Any) -> Contrast:
@@ -505,6 +516,12 @@ CONTRASTS: tuple[Contrast, ...] = (
         for f in PRIMARY
     ),
     *_both(13, "does accuracy collapse in training on?", FINAL_ACCURACY, -1, across=_usual("run.steps"), about=_longer),
+    *(
+        Contrast(14, "the rule, or the same quotas without a filter?", rule, CONTROL, f)
+        for rule in SELECTORS
+        if rule not in (CONTROL, "roc", "grpo", "grpo_2g")  # their differences are asked above
+        for f in PRIMARY
+    ),
 )
 """Every paired question."""
 
@@ -746,6 +763,16 @@ def _estimate(contrast: Contrast, sample: _Sample) -> Estimate | None:
         tuple((claim, verdict(paired, claim.sign, contrast.figure.margin)) for claim in claims),
         (mean_interval(a), mean_interval(b)),
     )
+
+
+def beside_control(runs: Sequence[Run], figure: Figure) -> dict[Setting, list[Estimate]]:
+    """A figure of every rule less that of the control, in each setting that has the control and three rules or more."""
+    found: dict[Setting, list[Estimate]] = {}
+    settings = settings_of(runs)
+    for rule in sorted({arm(run) for run in runs} - {CONTROL}):
+        for answer in _answers(Contrast(14, "", rule, CONTROL, figure), settings):
+            found.setdefault(answer.setting, []).append(answer)
+    return {setting: found[setting] for setting in settings if len(found.get(setting, ())) > _FEW_RULES}
 
 
 def all_estimates(runs: Sequence[Run]) -> list[tuple[Contrast, list[Estimate]]]:

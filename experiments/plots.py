@@ -189,25 +189,47 @@ def forest(estimates: Sequence[Estimate], title: str) -> Figure:
     """Differences with their 95 % intervals, a line for each setting; filled where an interval of enough excludes 0."""
     figure = Figure(figsize=(7.0, 0.45 * len(estimates) + 1.3), dpi=_DPI, layout="constrained")
     axis = figure.subplots()
+    _intervals(axis, estimates, [_wrapped(f"{label(found.setting)} (n = {found.paired.n})") for found in estimates])
+    axis.set_xlabel(f"{estimates[0].contrast.ours} − {estimates[0].contrast.theirs}: {title}", fontsize=8)
+    return figure
+
+
+def rules_beside(settings: Mapping[Setting, Sequence[Estimate]], title: str) -> Figure:
+    """A panel for each setting: every rule less the control, as :func:`forest` has it, a line for each rule."""
+    rules = sorted({found.contrast.ours for members in settings.values() for found in members}, key=arm_order)
+    columns = min(len(settings), 3)
+    rows = -(-len(settings) // columns)
+    figure = Figure(figsize=(3.2 * columns + 1.4, (0.23 * len(rules) + 0.7) * rows), dpi=_DPI, layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
+    for spare in axes[len(settings) :]:
+        spare.set_visible(False)
+    for axis, (setting, members) in zip(axes, settings.items(), strict=False):
+        ordered = sorted(members, key=lambda found: arm_order(found.contrast.ours))
+        _intervals(axis, ordered, [found.contrast.ours for found in ordered])
+        axis.set_title(_wrapped(label(setting)), fontsize=9)
+        axis.set_xlabel(title, fontsize=8)
+    shown = axes[: len(settings)]
+    bounds = [min(axis.get_xlim()[0] for axis in shown), max(axis.get_xlim()[1] for axis in shown)]
+    for axis in shown:
+        axis.set_xlim(*bounds)
+    return figure
+
+
+def _intervals(axis: Axes, estimates: Sequence[Estimate], names: Sequence[str]) -> None:
+    """Differences with their intervals, the first on top."""
     axis.axvline(0.0, color="#999999", linewidth=1.0)
     axis.axvspan(-MARGIN, MARGIN, color="#999999", alpha=0.12, linewidth=0)
-    for row, found in enumerate(reversed(list(estimates))):
+    for row, found in enumerate(reversed(estimates)):
         paired = found.paired
         excludes = excludes_zero(paired)
         colour = "#D55E00" if excludes and paired.mean > 0 else "#0072B2" if excludes else "#666666"
         if math.isfinite(paired.low):
             axis.plot([paired.low, paired.high], [row, row], color=colour, linewidth=2.0, solid_capstyle="butt")
         axis.plot(paired.mean, row, "o", color=colour, markerfacecolor=colour if excludes else "white", markersize=6)
-    axis.set_yticks(
-        range(len(estimates)),
-        [_wrapped(f"{label(found.setting)} (n = {found.paired.n})") for found in reversed(list(estimates))],
-        fontsize=8,
-    )
+    axis.set_yticks(range(len(estimates)), list(reversed(names)), fontsize=8)
     axis.tick_params(axis="x", labelsize=8)
     axis.spines[["top", "right"]].set_visible(False)
     axis.set_ylim(-0.7, len(estimates) - 0.3)
-    axis.set_xlabel(f"{estimates[0].contrast.ours} − {estimates[0].contrast.theirs}: {title}", fontsize=8)
-    return figure
 
 
 def theory_beside(

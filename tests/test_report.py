@@ -109,6 +109,24 @@ def test_the_map_is_drawn_where_both_its_fields_differ(tmp_path: Path) -> None:
     assert (tmp_path / "two" / "map_accuracy.png").exists()
 
 
+def test_every_rule_stands_beside_the_control_where_there_are_several(tmp_path: Path) -> None:
+    levels = {"roc": 0.6, "stratified": 0.5, "grpo": 0.45, "oracle": 0.75}
+    for seed in range(6):
+        for rule, level in levels.items():
+            run = synthetic_run(arm(rule, seed), level, noise=0.02)
+            store.put(tmp_path / "store", store.pack(run), run.config)
+    page = write(tmp_path / "store", tmp_path / "report")
+    section = page.partition("<h2>Every rule beside the control</h2>")[2].partition("<h2>")[0]
+    rows = re.findall(r"<tr><td[^>]*>all runs</td><td[^>]*>(\w+)</td><td[^>]*>6</td><td[^>]*>([+-][.\d]+)", section)
+    assert dict(rows) == {"roc": "+0.100", "grpo": "-0.050", "oracle": "+0.250"}
+    assert (tmp_path / "report" / "rules_good_first.png").exists()
+    assert (tmp_path / "report" / "rules_accuracy.png").exists()
+
+
+def test_two_rules_beside_the_control_need_no_section_of_their_own(kept: Path, tmp_path: Path) -> None:
+    assert "Every rule beside the control" not in write(kept, tmp_path / "report")
+
+
 def test_a_page_of_several_stores_has_each_run_once_and_says_what_becomes_of_a_lead(tmp_path: Path) -> None:
     steps = np.arange(21)
 
