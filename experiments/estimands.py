@@ -58,6 +58,14 @@ _SHORT = {
     "algo.normalisation": "normalisation",
     "algo.refill": "refill",
     "sft.mixture": "cold start",
+    "noise.kind": "noise",
+    "noise.permanent": "faults that stay",
+    "noise.faults": "faults",
+    "algo.scale": "scale",
+    "algo.minibatches": "minibatches",
+    "algo.epochs": "epochs",
+    "algo.group_size": "group size",
+    "algo.prompts": "prompts",
 }
 _FEW_RULES = 2  # beside the control: so many are told by their own questions
 _ALWAYS_TOLD = frozenset({"env.id", "env.answers", "noise.correlation", "noise.reference", "noise.rate"})
@@ -336,7 +344,7 @@ ESTIMANDS = {
     9: "Against a penalty, true quality, and a count of only the policy's errors",
     10: "Does refilling dropped groups explain anything?",
     11: "Length and accuracy against plain GRPO (the paper's Fig. 9)",
-    12: "Does the gain hang on learning rate or normalisation?",
+    12: "Does the gain hang on how the policy is updated?",
     13: "The paper's other claims (no tools, overlong rollouts, repeated n-grams, training on), and its code's penalty",
     14: "Every other rule beside the control",
 }
@@ -353,7 +361,8 @@ ADDED = (
     "that claims of no difference are tried where nobody makes any. When 320 were: how the claims of (13) are tried; "
     "runs of grpo and roc at the default, one side of most of its differences, were among them, none of the other. "
     "When all 420 were, and since what they came to suggested it: recovery at the end. Before any run of `selectors` "
-    "was looked at: that every rule is compared with the control (14)"
+    "was looked at: that every rule is compared with the control (14). Before any of `faults` and `optimisation`: how "
+    "other faults (2) and other divisions of advantages (12) change the gain"
 )
 """What was not fixed before the runs, but on 2026-11-30, when up to 235 runs of the headline had been made, or as many
 as it says (docs/LOG.md)."""
@@ -450,6 +459,9 @@ CONTRASTS: tuple[Contrast, ...] = (
         for f in PRIMARY
     ),
     *(_filter(2, "does it where faults stay as frequent?", f, across=_usual("noise.reference")) for f in PRIMARY),
+    *(_filter(2, "is it another where faults come in outages?", f, across=_usual("noise.kind")) for f in PRIMARY),
+    *(_filter(2, "where they stay?", f, across=_usual("noise.permanent")) for f in PRIMARY),
+    *(_filter(2, "where they are no errors to see?", f, across=_usual("noise.faults")) for f in PRIMARY),
     Contrast(3, "are there fewer than under plain GRPO?", "roc", "grpo", ERRORS, -1),
     _filter(3, "and than under the control?", ERRORS, -1),
     Contrast(3, "do they go on falling?", "roc", "roc", ERRORS_STILL_FALLING, -1),
@@ -489,6 +501,7 @@ CONTRASTS: tuple[Contrast, ...] = (
     Contrast(11, "higher accuracy?", "roc", "grpo", FINAL_ACCURACY, 1),
     *(_filter(12, "at another learning rate", f, across=_usual("algo.learning_rate")) for f in PRIMARY),
     *(_filter(12, "with another normalisation of the loss", f, across=_usual("algo.normalisation")) for f in PRIMARY),
+    *(_filter(12, "with advantages divided otherwise", f, across=_usual("algo.scale")) for f in PRIMARY),
     *_both(
         13,
         "without tools: one turn, and a cold start whose demonstrations end there",

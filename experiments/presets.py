@@ -163,6 +163,31 @@ PRESETS: dict[str, Preset] = {
             ),
         ),
     ),
+    "faults": Preset(
+        "other faults at the same rate: outages, faults that stay, silent wrong values, the best-reasoned calls struck",
+        tuple(
+            Part({"env.answers": (10,), "algo.selector": _PAIR, **more}, range(8))
+            for more in (
+                {"noise.correlation": (0.0,), "noise.kind": ("burst",)},
+                {"noise.correlation": (0.0, 0.9), "noise.permanent": (1.0,)},
+                {"noise.correlation": (0.0, 0.9), "noise.faults": ({"wrong_value": 1.0},)},
+                {"noise.correlation": (-0.9,)},
+            )
+        ),
+    ),
+    "optimisation": Preset(
+        "other updates: advantages not divided, or by the batch; rollouts used twice in four minibatches; other groups",
+        tuple(
+            Part({"env.answers": (10,), "noise.correlation": (0.0, 0.9), "algo.selector": _PAIR, **more}, range(8))
+            for more in (
+                {"algo.scale": ("batch", "none")},
+                {"algo.minibatches": (4,), "algo.epochs": (2,)},
+                # As many rollouts a step as by default, of fewer or of more problems.
+                {"algo.group_size": (4,), "algo.prompts": (32,)},
+                {"algo.group_size": (16,), "algo.prompts": (8,)},
+            )
+        ),
+    ),
     "paper": Preset(
         "the paper's other claims: no tools, overlong rollouts, repeated n-grams, training on after the peak",
         tuple(

@@ -205,6 +205,30 @@ def test_questions_across_one_field_are_answered_where_others_vary_too() -> None
     assert not any(where == "turns 1" for where, *_ in found)
 
 
+def test_other_faults_and_other_updates_are_compared_with_the_usual_ones_on_the_same_seeds() -> None:
+    runs = []
+    for name in ("faults", "optimisation", "correlated-vs-iid"):
+        preset = PRESETS[name]
+        runs += [
+            synthetic_run(run)
+            for _, run in expand(preset, Config().replace(**preset.settings), seeds=(0, 1))
+            if run.env.answers == 10 and run.algo.selector in ("roc", "stratified")
+        ]
+    found = {
+        (contrast.number, label(answer.setting))
+        for contrast, answers in all_estimates(runs)
+        for answer in answers
+        if contrast.across is not None and contrast.figure == ACCURACY
+    }
+    assert {
+        (2, "noise burst less correlated, ρ 0"),
+        (2, "ρ -0.9 less 0"),
+        (2, "ρ 0, faults that stay 1 less 0"),
+        (2, "ρ 0.9, faults wrong_value 1 less default"),
+        (12, "ρ 0.9, scale none less group"),
+    } <= found
+
+
 def test_settings_are_told_by_what_is_not_as_usual_and_no_two_alike() -> None:
     runs = []
     for preset in PRESETS.values():
