@@ -5,19 +5,30 @@ from __future__ import annotations
 import contextlib
 import math
 import mmap
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+from agents import kernels
+from agents.model import rotate_
 
 # A batched product of fewer multiplications takes another kernel, with another order of summation.
 _LEAST_PRODUCT = 400
-_KEY_BLOCK = 16
+_KEY_BLOCK = kernels.LANES
 
 _SMALL = 1 << 20  # bytes up to which memory is left to the allocator
 
-Rows = slice | npt.NDArray[np.int64]
+_FIRST_ROOM = 32
+"""Positions of its own that a row has room for at first."""
+
+Ints = npt.NDArray[np.int64]
+Rows = slice | Ints
 
 
 def cache_room(positions: int, head_width: int) -> int:
@@ -33,11 +44,15 @@ def new_cache(
     layers: int, rows: int, heads: int, positions: int, head_width: int, dtype: torch.dtype, device: torch.device
 ) -> Cache:
     """A cache with room for at least so many positions; zeros, since what is masked must be finite."""
-    shape = (layers, 2, rows, heads, cache_room(positions, head_width), head_width)
+    kind = SequentialCache if device.type == "cpu" and dtype == torch.float32 else BatchedCache
+    return kind(layers, rows, heads, positions, head_width, dtype, device)
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     size = math.prod(shape) * dtype.itemsize
     if device.type != "cpu" or size < _SMALL:
-        return Cache(torch.zeros(shape, dtype=dtype, device=device))
-    return Cache(_mapped(size).view(dtype).view(shape))
+        return torch.zeros(shape, dtype=dtype, device=device)
+    return _mapped(size).view(dtype).view(shape)
 
 
 def _mapped(size: int) -> Tensor:
@@ -54,36 +69,257 @@ def _mapped(size: int) -> Tensor:
     return torch.frombuffer(memory, dtype=torch.uint8)
 
 
-class Cache:
-    """Keys and values of R rows with room for P positions each.
+class Cache(ABC):
+    """Keys and values of R rows with room for P positions each, and attention to them.
 
     It is as long as its longest row, rounded up: gaps between what is read would cost more than the copies do.
 
-    Args:
-        memory: (layers, 2, R, heads, P, head width), keys and values.
-
     Attributes:
-        by_layer: the same memory of each layer, as vectors (2 R heads P, head width), and as keys and values,
-            (R heads, P, head width) each.
+        memory: keys and values of all layers, laid out as attention reads them.
+        rows, positions: R and P.
     """
 
-    def __init__(self, memory: Tensor) -> None:
-        self.memory = memory
-        _, _, self.rows, self.heads, self.positions, head_width = memory.shape
-        flat, by_head = (-1, head_width), (-1, self.positions, head_width)
-        self.by_layer = [(both.view(flat), both[0].view(by_head), both[1].view(by_head)) for both in memory.unbind()]
-        kinds, heads = (torch.arange(count, device=memory.device) for count in (2, self.heads))
-        self._offsets = (kinds[:, None] * self.rows * self.heads + heads) * self.positions
+    memory: Tensor
 
-    def places(self, rows: Tensor, positions: Tensor) -> Tensor:
+    def __init__(
+        self,
+        layers: int,
+        rows: int,
+        heads: int,
+        positions: int,
+        head_width: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self.layers, self.rows, self.heads, self.head_width = layers, rows, heads, head_width
+        self.positions = cache_room(positions, head_width)
+        self.dtype, self.device = dtype, device
+
+    def like(self, rows: int, positions: int) -> Self:
+        """A cache with room for at least so many positions, to be filled by ``load``."""
+        return type(self)(self.layers, rows, self.heads, positions, self.head_width, self.dtype, self.device)
+
+    @abstractmethod
+    def going_on(self, rows: int, prompts: Sequence[tuple[Ints, Self, Ints]], lengths_N: Ints) -> Self:
+        """A cache of so many rows, the first N of which go on from prompts, with room for some more positions.
+
+        Args:
+            rows: N or more.
+            prompts: which rows go on from which rows of a cache, all of which have room for no more positions than
+                this one.
+            lengths_N: positions that each of the N goes on from.
+        """
+
+    @abstractmethod
+    def needed(self, positions: Ints, rows: Rows) -> int:
+        """How many positions there must be room for, so that some rows can stand at ``positions``."""
+
+    @abstractmethod
+    def load(self, rows: Rows, source: Self, source_rows: Rows) -> None:
+        """Copy rows of a cache (this one, too) that has room for no more positions than this one."""
+
+    @abstractmethod
+    def store(self, layer: int, rows_N: Tensor, positions_NQ: Tensor, kv_NQ2HD: Tensor) -> None:
+        """Write keys, turned, and values of Q positions of some rows."""
+
+    @abstractmethod
+    def read(self, layer: int, rows_N: Tensor, keys: int) -> tuple[Tensor, Tensor]:
+        """Keys (N, heads, D, K) and values (N, heads, K, D) of the first K positions; finite also after the last."""
+
+    @abstractmethod
+    def at(self, positions_R: Tensor, turns: Tensor) -> Any:
+        """What ``attend`` needs to know, in all layers, of where the first R rows stand.
+
+        Args:
+            positions_R: each row's position.
+            turns: (R, 2, width / 2), complex: by which its query and its key are turned.
+        """
+
+    @abstractmethod
+    def attend(self, layer: int, qkv: Tensor, at: Any) -> Tensor:
+        """Write the keys and values of one position of each row, and attend to all up to it.
+
+        Args:
+            qkv: (R, 3 width), contiguous, not yet turned; may be overwritten.
+            at: of ``at``.
+
+        Returns what is mixed, (R, width).
+        """
+
+
+class _Blocks:
+    """Keys and values, (layers, N, heads, 2, positions / 16, 16 W), as ``kernels.attention`` reads them."""
+
+    def __init__(self, memory: Tensor, width: int) -> None:
+        self.memory, self.positions = memory, memory.shape[4] * kernels.LANES
+        keys, values = memory.unbind(3)
+        self.keys = keys.view(*keys.shape[:-1], width, kernels.LANES)
+        self.values = values.view(*values.shape[:-1], kernels.LANES, width)
+        self.layers = list(memory.flatten(-2).numpy())
+
+    def read(self, layer: int, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys (N, heads, W, positions) and values (N, heads, positions, W) of some."""
+        return self.keys[layer][numbers].transpose(2, 3).flatten(3), self.values[layer][numbers].flatten(2, 3)
+
+
+class SequentialCache(Cache):
+    """On a processor: what a row and a head attend to lies together, and is read once, in order.
+
+    What rows share, the prompt that they go on from, is there once. P is the room for a row's own positions.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._width = kernels.padded(self.head_width)
+        self._own = self._blocks(self.rows, self.positions)
+        self.memory = self._own.memory
+        self._shared = self._blocks(1, 0)
+        # By row: which of the shared ones is its, and how many positions it has of it.
+        self._shared_by, self._shared_length = np.zeros((2, self.rows), dtype=np.int64)
+        self._kernel = kernels.attention(self.head_width)
+
+    def _blocks(self, count: int, positions: int) -> _Blocks:
+        blocks = -(-positions // kernels.LANES)
+        shape = (self.layers, count, self.heads, 2, blocks, kernels.LANES * self._width)
+        return _Blocks(_zeros(shape, self.dtype, self.device), self._width)
+
+    def like(self, rows: int, positions: int) -> Self:
+        other = super().like(rows, positions)
+        other._shared = self._shared
+        return other
+
+    def going_on(self, rows: int, prompts: Sequence[tuple[Ints, Self, Ints]], lengths_N: Ints) -> Self:
+        cache = self.like(rows, _FIRST_ROOM)
+        cache._shared_length[: len(lengths_N)] = lengths_N
+        distinct = [np.unique(places, return_inverse=True) for _, _, places in prompts]
+        cache._shared = self._blocks(sum(len(places) for places, _ in distinct), int(lengths_N.max()))
+        first = 0
+        for (own, source, _), (places, which) in zip(prompts, distinct, strict=True):
+            cache._copy_shared(slice(first, first + len(places)), source._own, places)
+            cache._shared_by[own] = first + which
+            first += len(places)
+        return cache
+
+    def _copy_shared(self, numbers: slice, source: _Blocks, chosen: Ints) -> None:
+        blocks = min(source.memory.shape[4], self._shared.memory.shape[4])
+        self._shared.memory[:, numbers, :, :, :blocks] = source.memory[:, chosen, :, :, :blocks]
+
+    def needed(self, positions: Ints, rows: Rows) -> int:
+        return int((positions - self._shared_length[rows]).max()) + 1
+
+    def load(self, rows: Rows, source: Self, source_rows: Rows) -> None:
+        self.memory[:, rows, :, :, : source.memory.shape[4]] = source.memory[:, source_rows]
+        by, self._shared_length[rows] = source._shared_by[source_rows], source._shared_length[source_rows]
+        if source._shared is not self._shared:
+            by = self._share_with(source, by)
+        self._shared_by[rows] = by
+
+    def _share_with(self, source: Self, by: Ints) -> Ints:
+        """Take over what rows of another cache share, numbered anew. What nobody refers to any more is dropped."""
+        both = (self._shared, source._shared)
+        ours, self._shared_by = np.unique(self._shared_by, return_inverse=True)
+        theirs, which = np.unique(by, return_inverse=True)
+        self._shared = self._blocks(len(ours) + len(theirs), max(shared.positions for shared in both))
+        self._copy_shared(slice(0, len(ours)), both[0], ours)
+        self._copy_shared(slice(len(ours), len(ours) + len(theirs)), both[1], theirs)
+        return len(ours) + which
+
+    def store(self, layer: int, rows_N: Tensor, positions_NQ: Tensor, kv_NQ2HD: Tensor) -> None:
+        rows, places = rows_N[:, None], positions_NQ - self._before(rows_N)[:, None]
+        blocks, places = places // kernels.LANES, places % kernels.LANES
+        keys, values = kv_NQ2HD.unbind(2)
+        self._own.keys[layer][rows, :, blocks, : self.head_width, places] = keys
+        self._own.values[layer][rows, :, blocks, places, : self.head_width] = values
+
+    def _before(self, rows_N: Tensor) -> Tensor:
+        return torch.from_numpy(self._shared_length)[rows_N]
+
+    def read(self, layer: int, rows_N: Tensor, keys: int) -> tuple[Tensor, Tensor]:
+        shared = self._shared.read(layer, torch.from_numpy(self._shared_by)[rows_N])
+        own = self._own.read(layer, rows_N)
+        k, v = torch.cat((shared[0], own[0]), 3), torch.cat((shared[1], own[1]), 2)
+        # Where each position lies in the two together; those after the last are any.
+        before, numbers = self._before(rows_N)[:, None], torch.arange(keys)
+        after = (numbers - before).clamp_(0, self.positions - 1) + self._shared.positions
+        places = torch.where(numbers < before, numbers, after)[:, None]
+        k = k.take_along_dim(places[:, :, None], 3)[:, :, : self.head_width]
+        return k, v.take_along_dim(places[..., None], 2)[..., : self.head_width]
+
+    def at(self, positions_R: Tensor, turns: Tensor) -> Any:
+        return torch.view_as_real(turns).flatten(-2).numpy(), positions_R.numpy()
+
+    def attend(self, layer: int, qkv: Tensor, at: Any) -> Tensor:
+        turns, positions = at
+        mixed = qkv.new_empty(len(qkv), self.heads * self.head_width)
+        self._kernel(
+            qkv.view(len(qkv), 3, -1).numpy(),
+            turns,
+            self._shared.layers[layer],
+            self._shared_by,
+            self._shared_length,
+            self._own.layers[layer],
+            positions,
+            mixed.numpy(),
+        )
+        return mixed
+
+
+class BatchedCache(Cache):
+    """On any device, by batched products over rows and heads.
+
+    memory: (layers, 2, R, heads, P, head width), keys and values.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        shape = (self.layers, 2, self.rows, self.heads, self.positions, self.head_width)
+        self.memory = _zeros(shape, self.dtype, self.device)
+        # Of each layer the vectors, (2 R heads P, head width), and keys and values, (R heads, P, head width) each.
+        flat, by_head = (-1, self.head_width), (-1, self.positions, self.head_width)
+        self._by_layer = [(both.view(flat), both[0].view(by_head), both[1].view(by_head)) for both in self.memory]
+        kinds, heads = (torch.arange(count, device=self.device) for count in (2, self.heads))
+        self._offsets = (kinds[:, None] * self.rows * self.heads + heads) * self.positions
+        self._numbers = torch.arange(max(self.positions, self.rows), device=self.device)
+        self._never, self._always = torch.tensor((-math.inf, 0.0), dtype=self.dtype, device=self.device)
+
+    def _places(self, rows: Tensor, positions: Tensor) -> Tensor:
         """Numbers (..., 2, heads) of the vectors that are keys and values at some positions of some rows."""
         return (rows * (self.heads * self.positions) + positions)[..., None, None] + self._offsets
 
-    def like(self, rows: int, positions: int) -> Cache:
-        """A cache with room for at least so many positions, to be filled by ``load``."""
-        layers, _, _, heads, _, head_width = self.memory.shape
-        return new_cache(layers, rows, heads, positions, head_width, self.memory.dtype, self.memory.device)
+    def going_on(self, rows: int, prompts: Sequence[tuple[Ints, Self, Ints]], lengths_N: Ints) -> Self:
+        cache = self.like(rows, self.positions + 1)
+        for own, source, places in prompts:
+            cache.load(own, source, places)
+        return cache
 
-    def load(self, rows: Rows, source: Cache, source_rows: Rows) -> None:
-        """Copy rows of a cache (this one, too) that has room for no more positions than this one."""
+    def needed(self, positions: Ints, rows: Rows) -> int:
+        return int(positions.max()) + 1
+
+    def load(self, rows: Rows, source: Self, source_rows: Rows) -> None:
         self.memory[:, :, rows, :, : source.positions] = source.memory[:, :, source_rows]
+
+    def store(self, layer: int, rows_N: Tensor, positions_NQ: Tensor, kv_NQ2HD: Tensor) -> None:
+        self._by_layer[layer][0][self._places(rows_N[:, None], positions_NQ)] = kv_NQ2HD
+
+    def read(self, layer: int, rows_N: Tensor, keys: int) -> tuple[Tensor, Tensor]:
+        missing = max(keys - self.positions, 0)
+        k, v = F.pad(self.memory[layer, :, rows_N, :, :keys], (0, 0, 0, missing))
+        return k.mT, v
+
+    def at(self, positions_R: Tensor, turns: Tensor) -> Any:
+        hidden = torch.where(
+            self._numbers[: self.positions] > positions_R[:, None, None], self._never, self._always
+        )  # (R, 1, P)
+        return turns, self._places(self._numbers[: len(positions_R)], positions_R), hidden
+
+    def attend(self, layer: int, qkv: Tensor, at: Any) -> Tensor:
+        turns, places, hidden = at
+        vectors, keys, values = self._by_layer[layer]
+        rows, count = len(qkv), len(qkv) * self.heads
+        qkv = qkv.view(rows, 3, -1)
+        rotate_(qkv[:, :2], turns)
+        qkv = qkv.view(rows, 3, self.heads, -1)
+        vectors[places] = qkv[:, 1:]
+        scores = torch.bmm(qkv[:, 0].reshape(count, 1, -1), keys[:count].mT)
+        scores.view(rows, self.heads, -1).add_(hidden)
+        return torch.bmm(torch.softmax(scores, -1, out=scores), values[:count]).view(rows, -1)

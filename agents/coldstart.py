@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import numba
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -37,7 +38,7 @@ _SOURCES = (
     *("tool_gym/episodes.py", "tool_gym/protocol.py", "tool_gym/rng.py"),
     *("agents/coldstart.py", "agents/sft.py", "agents/setup.py", "agents/rollout.py", "agents/tokenizer.py"),
     *("agents/model.py", "agents/packing.py", "agents/generation.py", "agents/frozen.py", "agents/cache.py"),
-    "agents/engine.py",
+    *("agents/kernels.py", "agents/engine.py"),
 )
 """What decides the bytes of a cold start, by its path: a change there is another one, a new module elsewhere is not."""
 
@@ -160,7 +161,7 @@ def _identity(setup: Setup) -> str:
         "seed": config["run"]["seed"],
         "threads": config["run"]["threads"],
         "device": str(setup.device),
-        "versions": (torch.__version__, np.__version__),
+        "versions": (torch.__version__, np.__version__, numba.__version__),
     }
     digest.update(json.dumps(parts, sort_keys=True).encode())
     return digest.hexdigest()[:24]

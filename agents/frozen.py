@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from agents.cache import Cache, cache_room, new_cache
@@ -203,9 +202,9 @@ class FrozenPolicy:
         self.config, self.device = policy.config, policy.device
         self._dtype = policy.compute_dtype
         on_cpu = self.device.type == "cpu"
-        # Most rows that are decoded together, and the positions attended over in vain that cost as much as decoding in
-        # two blocks (docs/PERFORMANCE.md). On a GPU each block costs a row of launches, whatever is in it.
-        self.block_rows, self.block_cost = (256, 2000) if on_cpu else (1 << 20, 1 << 40)
+        # Most rows that are decoded together (docs/PERFORMANCE.md). On a GPU each block costs a row of launches,
+        # whatever is in it.
+        self.block_rows = 256 if on_cpu else 1 << 20
         self._never, self._always = torch.tensor((-math.inf, 0.0), dtype=self._dtype, device=self.device)
         self._weights: _Weights
         if len(policies) == 1:
@@ -224,16 +223,6 @@ class FrozenPolicy:
         config = self.config
         head_width = config.width // config.heads
         return new_cache(config.layers, rows, config.heads, positions, head_width, self._dtype, self.device)
-
-    def _qkv(self, number: int, x: Tensor, tokens: Tensor, turns: Tensor, layout: Any) -> Tensor:
-        """Rotated queries and keys, and values, (S, 3, heads, head width), at the positions that ``turns`` is of."""
-        qkv = self._weights.project(number, x, tokens, layout).view(len(tokens), 3, -1)
-        rotate_(qkv[:, :2], turns)
-        return qkv.view(len(tokens), 3, self.config.heads, -1)
-
-    def _hidden(self, positions: Tensor, keys: int) -> Tensor:
-        """(..., keys): minus infinity at the keys after ``positions``, 0 elsewhere."""
-        return torch.where(self._numbers[:keys] > positions[..., None], self._never, self._always)
 
     def prefill(self, tokens_NQ: Tensor, cache: Cache, owners_N: Ints) -> None:
         """Feed prompts to the first N rows of a new cache that has room for just these; otherwise as ``extend``."""
@@ -257,20 +246,20 @@ class FrozenPolicy:
         tokens = tokens_NQ.reshape(-1)
         positions = starts_N[:, None] + self._numbers[:length]
         turns = self._turns[positions.flatten().clamp_(max=self.config.context - 1)]
-        hidden, missing = self._hidden(positions, keys)[:, None], max(keys - cache.positions, 0)
-        places = cache.places(rows_N[:, None], positions)
+        # (N, 1, Q, keys): minus infinity at the keys after each position, 0 elsewhere.
+        hidden = torch.where(self._numbers[:keys] > positions[..., None], self._never, self._always)[:, None]
         layout = self._weights.layout(np.repeat(owners_N, length))
         x = self._weights.embed(tokens, layout)
-        last = self.config.layers - 1
-        for number, (vectors, _, _) in enumerate(cache.by_layer):
-            qkv = self._qkv(number, x, tokens, turns, layout)
-            qkv = qkv.view(rows, length, *qkv.shape[1:])
-            vectors[places] = qkv[:, :, 1:]
-            if number == last:
+        for number in range(self.config.layers):
+            qkv = self._weights.project(number, x, tokens, layout).view(len(tokens), 3, -1)
+            rotate_(qkv[:, :2], turns)
+            qkv = qkv.view(rows, length, 3, self.config.heads, -1)
+            cache.store(number, rows_N, positions, qkv[:, :, 1:])
+            if number == self.config.layers - 1:
                 # Nobody asks for what comes after these tokens.
                 return
-            k, v = F.pad(cache.memory[number, :, rows_N, :, :keys], (0, 0, 0, missing))
-            scores = torch.matmul(qkv[:, :, 0].transpose(1, 2), k.mT).add_(hidden)
+            k, v = cache.read(number, rows_N, keys)
+            scores = torch.matmul(qkv[:, :, 0].transpose(1, 2), k).add_(hidden)
             mixed = torch.matmul(torch.softmax(scores, -1, out=scores), v)
             x = self._weights.after_attention(number, x, mixed.transpose(1, 2).reshape(x.shape), layout)
 
@@ -282,17 +271,10 @@ class FrozenPolicy:
             cache: is written at ``positions_R``; later positions hold nothing that is read.
             owners_R: the policy of each row.
         """
-        rows, heads = len(tokens_R), len(tokens_R) * cache.heads
-        turns = self._turns.index_select(0, positions_R)
-        hidden = self._hidden(positions_R, cache.positions)[:, None]
-        places = cache.places(self._numbers[:rows], positions_R)
+        at = cache.at(positions_R, self._turns.index_select(0, positions_R))
         layout = self._weights.layout(owners_R)
         x = self._weights.embed(tokens_R, layout)
-        for number, (vectors, keys, values) in enumerate(cache.by_layer):
-            qkv = self._qkv(number, x, tokens_R, turns, layout)
-            vectors[places] = qkv[:, 1:]
-            scores = torch.bmm(qkv[:, 0].reshape(heads, 1, -1), keys[:heads].mT)
-            scores.view(rows, cache.heads, -1).add_(hidden)
-            mixed = torch.bmm(torch.softmax(scores, -1, out=scores), values[:heads])
-            x = self._weights.after_attention(number, x, mixed.view(x.shape), layout)
+        for number in range(self.config.layers):
+            qkv = self._weights.project(number, x, tokens_R, layout)
+            x = self._weights.after_attention(number, x, cache.attend(number, qkv, at), layout)
         return self._weights.logits(x, layout).float().add_(self._logit_bias)

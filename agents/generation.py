@@ -15,7 +15,6 @@ frozen.MIN_ROWS): neither the neighbours, nor how long a tool took, nor the numb
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -48,8 +47,6 @@ class Decoder(Protocol):
     def device(self) -> torch.device: ...
     @property
     def block_rows(self) -> int: ...
-    @property
-    def block_cost(self) -> int: ...
     def new_cache(self, rows: int, positions: int) -> Cache: ...
     def prefill(self, tokens_NQ: Tensor, cache: Cache, owners_N: Ints) -> None: ...
     def extend(self, tokens_NQ: Tensor, starts_N: Tensor, cache: Cache, rows_N: Tensor, owners_N: Ints) -> None: ...
@@ -127,7 +124,7 @@ class _Prefixes:
         self._ready.update({prompt: (cache, row) for row, prompt in enumerate(members)})
 
     def cache(self, prompts: Ints, rows: int) -> Cache:
-        """A cache with room for so many rows, whose first ones hold prompts; at least one."""
+        """A cache of so many rows, whose first ones go on from prompts, at least one: from all but the last token."""
         sources: dict[int, tuple[Cache, list[int], list[int]]] = {}
         for row, prompt in enumerate(prompts.tolist()):
             if prompt not in self._ready:
@@ -140,10 +137,9 @@ class _Prefixes:
             if self._uses[prompt] == 0:
                 del self._ready[prompt]
         longest = max((prefix for prefix, _, _ in sources.values()), key=lambda prefix: prefix.positions)
-        cache = longest.like(rows, longest.positions + 1)
-        for prefix, own, places in sources.values():
-            cache.load(np.array(own), prefix, np.array(places))
-        return cache
+        lengths = np.array([len(self.prompts[prompt]) - 1 for prompt in prompts.tolist()])
+        parts = [(np.array(own), prefix, np.array(places)) for prefix, own, places in sources.values()]
+        return longest.going_on(rows, parts, lengths)
 
 
 class _Block:
@@ -166,7 +162,8 @@ class _Block:
         self.row, self.fed, self.known, self.turn_start, self.waiting, self.chunk, self.owner = self.state
         self.uniforms = np.zeros((slots, context), dtype=np.float32)
         # Slots that compute along without a row.
-        cache.memory[:, :, count:MIN_ROWS] = cache.memory[:, :, :1]
+        spare = np.arange(count, MIN_ROWS)
+        cache.load(spare, cache, np.zeros_like(spare))
 
     def make_room(self, positions: int, rows: int = MIN_ROWS) -> None:
         """Room in the cache for so many positions and rows. More positions than asked for: each time is a copy."""
@@ -349,20 +346,11 @@ class _Generation:
             if over * 8 >= block.count or (over and block.count <= MIN_ROWS):
                 block.compact()
         self.blocks = [block for block in self.blocks if block.count]
-        while (pair := self._cheapest_merger()) is not None:
-            small, large = sorted(pair, key=lambda block: block.count)
-            large.absorb(small)
-            self.blocks.remove(small)
-
-    def _cheapest_merger(self) -> tuple[_Block, _Block] | None:
-        """The two blocks whose merger adds least to the positions attended over in vain, if it is worth it."""
-        best, least = None, self.decoder.block_cost
-        for a, b in itertools.combinations(self.blocks, 2):
-            short, long = sorted((a, b), key=lambda block: block.cache.positions)
-            waste = short.count * (long.cache.positions - short.cache.positions)
-            if a.count + b.count <= self.slots and waste < least:
-                best, least = (a, b), waste
-        return best
+        self.blocks.sort(key=lambda block: block.count, reverse=True)
+        while len(self.blocks) > 1 and self.blocks[-1].count + self.blocks[-2].count <= self.slots:
+            small = self.blocks.pop()
+            self.blocks[-1].absorb(small)
+            self.blocks.sort(key=lambda block: block.count, reverse=True)
 
     def step(self, block: _Block) -> bool:
         """Feed a token to each row of a block that has one, and long replies; False if there is nothing to be fed."""
@@ -383,7 +371,7 @@ class _Generation:
     def _feed_chunks(self, block: _Block, slots: Ints) -> None:
         # Only chunks of the same padded length go together, as for prompts.
         padded = -(-block.chunk[slots] // _CHUNK) * _CHUNK
-        block.make_room(int((block.fed[slots] + padded).max()))
+        block.make_room(block.cache.needed(block.fed[slots] + padded - 1, slots))
         for width in np.unique(padded).tolist():
             some = slots[padded == width]
             places = block.fed[some][:, None] + np.arange(width)
@@ -403,7 +391,7 @@ class _Generation:
         # A row that waits at the end of the context is over; until then it computes along at the last position.
         position = np.minimum(fed, self.context - 1)
         inputs = self.tokens[row, position].astype(np.int64)
-        block.make_room(int(position.max()) + 1)
+        block.make_room(block.cache.needed(position, slice(0, count)))
         owners = block.owner[:count]
         logits = self.decoder.decode(_tensor(inputs, device), _tensor(position, device), block.cache, owners)
         uniforms = block.uniforms[np.arange(count), np.minimum(fed + 1, self.context - 1)]

@@ -1,0 +1,147 @@
+"""What the processor is told loop by loop, where a library's operations would pass over memory several times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+LANES = 16
+"""Positions of a block of keys: as many float32 as the widest vector registers hold."""
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+
+# Sums may be taken in any order, that of the compiled loop: it depends on how long the loop is and on nothing else.
+_MATH = {"reassoc", "contract", "nsz", "nnan"}
+_options: dict[str, Any] = {"fastmath": _MATH, "error_model": "numpy", "nogil": True}
+_jit: Callable[..., Callable[[Callable[..., Any]], Any]] = numba.njit
+
+_LEAST_EXPONENT = np.float32(-87.0)  # of e, for a float32 that is neither 0 nor denormal
+_LOG2_E = np.float32(1.44269504)
+_HALF = np.float32(0.5)
+# ln 2 in two parts, the first with few digits, so that its multiples are exact.
+_LN2_HIGH, _LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
+_P0, _P1, _P2 = np.float32(1.9875691500e-4), np.float32(1.3981999507e-3), np.float32(8.3334519073e-3)
+_P3, _P4, _P5 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.float32(5.0000001201e-1)
+_ONE = np.float32(1.0)
+
+
+@_jit(inline="always", **_options)
+def _exp(x: Any) -> Any:
+    """e to the x of a float32 that is not above 0, within 2 units in the last place (the polynomial of Cephes' expf).
+
+    Arithmetic alone, so that a loop over it can be vectorised.
+    """
+    x = max(x, _LEAST_EXPONENT)
+    power = np.int32(x * _LOG2_E - _HALF)  # cut towards 0, so the nearest
+    whole = np.float32(power)
+    rest = x - whole * _LN2_HIGH - whole * _LN2_LOW
+    y = ((((_P0 * rest + _P1) * rest + _P2) * rest + _P3) * rest + _P4) * rest + _P5
+    y = y * (rest * rest) + rest + _ONE
+    return y * np.int32((power + np.int32(127)) << np.int32(23)).view(np.float32)
+
+
+def padded(head_width: int) -> int:
+    """Width that a head has in the cache: loops over it have no rest."""
+    return -(-head_width // 8) * 8
+
+
+@lru_cache
+def attention(head_width: int) -> Callable[[Floats, Floats, Floats, Ints, Ints, Floats, Ints, Floats], None]:
+    """Compiled causal attention of one new position for each of R rows, for heads of a width D.
+
+    A row's past is in two places: the first positions, which it may share with others, and its own. In both keys are
+    (positions / 16, W, 16), so that 16 positions are reckoned at once, and values are (positions, W); W is D
+    :func:`padded`. The function's arguments, all contiguous:
+
+    - qkv: (R, 3, heads D), queries, keys and values of the new positions.
+    - turns: (R, 2, heads D), by which queries and keys are turned (``model.rotate_``), real and imaginary by turns.
+    - shared: (prompts, heads, 2, S W), keys and values of what rows share.
+    - shared_by, shared_length: (R or more,), which of these is a row's, and how many positions it has.
+    - own: (R or more, heads, 2, P W), keys and values of the positions after these; is written at the new ones.
+    - positions: (R,), where each row stands. Only what lies up to there is read, rounded up to 16, so that what a row
+      comes to depends neither on the other rows nor on S and P.
+    - mixed: (R, heads D), is written.
+    """
+    width = padded(head_width)
+
+    @_jit(**_options)
+    def score(query: Any, keys: Any, count: int, scores: Any) -> None:
+        """Scores of the first ``count`` positions, and of those that fill the last block."""
+        for b in range((count + LANES - 1) // LANES):
+            block = keys[b * LANES * width : (b + 1) * LANES * width]
+            of_block = scores[b * LANES : (b + 1) * LANES]
+            for i in range(LANES):
+                total = np.float32(0)
+                for d in range(width):
+                    total += query[d] * block[d * LANES + i]
+                of_block[i] = total
+
+    @_jit(**_options)
+    def add(weights: Any, values: Any, count: int, total: Any) -> None:
+        """To a total the values of the first ``count`` positions, weighted; weights of the rest of a block are 0."""
+        for b in range((count + LANES - 1) // LANES):
+            block = values[b * LANES * width : (b + 1) * LANES * width]
+            of_block = weights[b * LANES : (b + 1) * LANES]
+            for d in range(width):
+                part = np.float32(0)
+                for i in range(LANES):
+                    part += of_block[i] * block[i * width + d]
+                total[d] += part
+
+    @_jit(cache=True, **_options)
+    def attend(
+        qkv: Any, turns: Any, shared: Any, shared_by: Any, shared_length: Any, own: Any, positions: Any, mixed: Any
+    ) -> None:
+        scores = np.empty((shared.shape[3] + own.shape[3]) // width, np.float32)
+        query, total = np.zeros(width, np.float32), np.empty(width, np.float32)
+        for r in range(len(qkv)):
+            before = shared_length[r]
+            # A place without a row, which computes along, may stand anywhere.
+            new = max(positions[r] - before, 0)
+            first = (before + LANES - 1) // LANES * LANES
+            end = first + (new // LANES + 1) * LANES
+            for h in range(own.shape[1]):
+                part = slice(h * head_width, (h + 1) * head_width)
+                q, k, v = qkv[r, 0, part], qkv[r, 1, part], qkv[r, 2, part]
+                turn_q, turn_k = turns[r, 0, part], turns[r, 1, part]
+                keys, values = own[r, h, 0], own[r, h, 1]
+                place = new // LANES * LANES * width + new % LANES
+                for d in range(0, head_width, 2):
+                    query[d] = q[d] * turn_q[d] - q[d + 1] * turn_q[d + 1]
+                    query[d + 1] = q[d] * turn_q[d + 1] + q[d + 1] * turn_q[d]
+                    keys[place + d * LANES] = k[d] * turn_k[d] - k[d + 1] * turn_k[d + 1]
+                    keys[place + (d + 1) * LANES] = k[d] * turn_k[d + 1] + k[d + 1] * turn_k[d]
+                for d in range(head_width):
+                    values[new * width + d] = v[d]
+                if before > 0:
+                    score(query, shared[shared_by[r], h, 0], before, scores)
+                score(query, keys, new + 1, scores[first:])
+                # What is hidden counts as the new position until it counts as nothing.
+                scores[before:first] = scores[first + new]
+                scores[first + new + 1 : end] = scores[first + new]
+                most = scores[first]
+                for j in range(end):
+                    most = max(most, scores[j])
+                for j in range(end):
+                    scores[j] = _exp(scores[j] - most)
+                scores[before:first] = 0
+                scores[first + new + 1 : end] = 0
+                weights = np.float32(0)
+                for j in range(end):
+                    weights += scores[j]
+                total[:] = 0
+                if before > 0:
+                    add(scores, shared[shared_by[r], h, 1], before, total)
+                add(scores[first:], values, new + 1, total)
+                out = mixed[r, part]
+                for d in range(head_width):
+                    out[d] = total[d] / weights
+
+    compiled: Callable[[Floats, Floats, Floats, Ints, Ints, Floats, Ints, Floats], None] = attend
+    return compiled
