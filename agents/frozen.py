@@ -202,9 +202,9 @@ class FrozenPolicy:
         self.config, self.device = policy.config, policy.device
         self._dtype = policy.compute_dtype
         on_cpu = self.device.type == "cpu"
-        # Most rows that are decoded together (docs/PERFORMANCE.md). On a GPU each block costs a row of launches,
-        # whatever is in it.
-        self.block_rows = 256 if on_cpu else 1 << 20
+        # Most rows that are decoded together, and the positions of room in vain that are not too many for one block
+        # in place of two (docs/PERFORMANCE.md). On a GPU each block costs a row of launches, whatever is in it.
+        self.block_rows, self.block_cost = (256, 8000) if on_cpu else (1 << 20, 1 << 40)
         self._never, self._always = torch.tensor((-math.inf, 0.0), dtype=self._dtype, device=self.device)
         self._weights: _Weights
         if len(policies) == 1:

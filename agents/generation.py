@@ -15,6 +15,7 @@ frozen.MIN_ROWS): neither the neighbours, nor how long a tool took, nor the numb
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -47,6 +48,8 @@ class Decoder(Protocol):
     def device(self) -> torch.device: ...
     @property
     def block_rows(self) -> int: ...
+    @property
+    def block_cost(self) -> int: ...
     def new_cache(self, rows: int, positions: int) -> Cache: ...
     def prefill(self, tokens_NQ: Tensor, cache: Cache, owners_N: Ints) -> None: ...
     def extend(self, tokens_NQ: Tensor, starts_N: Tensor, cache: Cache, rows_N: Tensor, owners_N: Ints) -> None: ...
@@ -346,11 +349,20 @@ class _Generation:
             if over * 8 >= block.count or (over and block.count <= MIN_ROWS):
                 block.compact()
         self.blocks = [block for block in self.blocks if block.count]
-        self.blocks.sort(key=lambda block: block.count, reverse=True)
-        while len(self.blocks) > 1 and self.blocks[-1].count + self.blocks[-2].count <= self.slots:
-            small = self.blocks.pop()
-            self.blocks[-1].absorb(small)
-            self.blocks.sort(key=lambda block: block.count, reverse=True)
+        while (pair := self._cheapest_merger()) is not None:
+            small, large = sorted(pair, key=lambda block: block.count)
+            large.absorb(small)
+            self.blocks.remove(small)
+
+    def _cheapest_merger(self) -> tuple[_Block, _Block] | None:
+        """The two blocks whose merger adds least to the positions that there is room for in vain, if it is worth it."""
+        best, least = None, self.decoder.block_cost
+        for a, b in itertools.combinations(self.blocks, 2):
+            short, long = sorted((a, b), key=lambda block: block.cache.positions)
+            waste = short.count * (long.cache.positions - short.cache.positions)
+            if a.count + b.count <= self.slots and waste < least:
+                best, least = (a, b), waste
+        return best
 
     def step(self, block: _Block) -> bool:
         """Feed a token to each row of a block that has one, and long replies; False if there is nothing to be fed."""

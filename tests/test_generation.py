@@ -243,7 +243,7 @@ class CountingDecoder:
     """Its next token is always (last + 1) mod 10, END after 9: generation needs no transformer."""
 
     device = torch.device("cpu")
-    block_rows = 8
+    block_rows, block_cost = 8, 100
 
     def new_cache(self, rows: int, positions: int) -> Cache:
         return new_cache(1, rows, 1, positions, 1, torch.float32, self.device)

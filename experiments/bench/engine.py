@@ -143,7 +143,7 @@ class _Clocked:
 
     def __init__(self, frozen: FrozenPolicy) -> None:
         self.frozen, self.device = frozen, frozen.device
-        self.block_rows = frozen.block_rows
+        self.block_rows, self.block_cost = frozen.block_rows, frozen.block_cost
         self.started: float | None = None
 
     def new_cache(self, rows: int, positions: int) -> Cache:
