@@ -25,6 +25,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from agents import kernels
 from agents.cache import Cache
 from agents.frozen import MIN_ROWS
 from tool_gym.rng import UInt64s, uniform
@@ -90,11 +91,21 @@ class Generated:
 
 def sample_tokens(logits_RV: Tensor, uniforms_R: Tensor) -> tuple[Tensor, Tensor]:
     """Tokens by inverse CDF from one uniform each, and their log-probabilities; none of probability 0 comes out."""
+    # A product that rounds up to the total would fall behind the last token.
+    uniforms_R = uniforms_R.clamp(max=1.0 - 2.0**-23)
+    return (_sampled_by_rows if logits_RV.device.type == "cpu" else _sampled_at_once)(logits_RV, uniforms_R)
+
+
+def _sampled_by_rows(logits_RV: Tensor, uniforms_R: Tensor) -> tuple[Tensor, Tensor]:
+    tokens, logprobs = torch.empty(len(logits_RV), dtype=torch.int64), torch.empty(len(logits_RV))
+    kernels.sample(logits_RV.contiguous().numpy(), uniforms_R.numpy(), tokens.numpy(), logprobs.numpy())
+    return tokens, logprobs
+
+
+def _sampled_at_once(logits_RV: Tensor, uniforms_R: Tensor) -> tuple[Tensor, Tensor]:
     probabilities = torch.softmax(logits_RV, dim=-1)
     cdf = torch.cumsum(probabilities, dim=-1)
-    # A product that rounds up to the total would fall behind the last token.
-    targets = uniforms_R.clamp(max=1.0 - 2.0**-23)[:, None] * cdf[:, -1:]
-    tokens = torch.searchsorted(cdf, targets, right=True)
+    tokens = torch.searchsorted(cdf, uniforms_R[:, None] * cdf[:, -1:], right=True)
     return tokens[:, 0], probabilities.gather(-1, tokens).log_()[:, 0]
 
 
@@ -399,28 +410,22 @@ class _Generation:
     def _feed(self, block: _Block, runnable: Bools) -> None:
         """One token for each slot; those that are not runnable compute along."""
         count, device = max(block.count, MIN_ROWS), self.decoder.device
-        row, fed, known = block.row[:count], block.fed[:count], block.known[:count]
         # A row that waits at the end of the context is over; until then it computes along at the last position.
-        position = np.minimum(fed, self.context - 1)
-        inputs = self.tokens[row, position].astype(np.int64)
+        position = np.minimum(block.fed[:count], self.context - 1)
         block.make_room(block.cache.needed(position, slice(0, count)))
+        inputs, uniforms = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.float32)
+        kernels.fed(self.tokens, block.uniforms, block.row[:count], position, inputs, uniforms)
         owners = block.owner[:count]
         logits = self.decoder.decode(_tensor(inputs, device), _tensor(position, device), block.cache, owners)
-        uniforms = block.uniforms[np.arange(count), np.minimum(fed + 1, self.context - 1)]
-        drawn, logprobs = sample_tokens(logits, _tensor(uniforms, device))
-        fed[: block.count] += runnable
-        emit = np.flatnonzero(runnable & (fed == known)[: block.count] & (block.waiting[: block.count] == 0))
-        if not len(emit):
-            return
-        new, place, which = drawn.cpu().numpy()[emit], known[emit], row[emit]
-        self.tokens[which, place], self.sampled[which, place] = new, True
-        self.logprobs[which, place] = logprobs.cpu().numpy()[emit]
-        known[emit] = place + 1
-        cut = (place + 1 - block.turn_start[emit] >= self.max_turn_tokens) | (place + 1 >= self.context)
-        over = (new == self.end) | cut
-        if over.any():
-            self.clipped[which[cut & (new != self.end)]] = True
-            self._submit(block, emit[over])
+        new, logprobs = sample_tokens(logits, _tensor(uniforms, device))
+        over = np.empty(count, dtype=np.int64)
+        slots = (block.row, block.fed, block.known, block.waiting, block.turn_start)
+        rows = (self.tokens, self.logprobs, self.sampled, self.clipped)
+        turns = kernels.emitted(
+            new.cpu().numpy(), logprobs.cpu().numpy(), self.end, self.max_turn_tokens, runnable, *slots, *rows, over
+        )
+        if turns:
+            self._submit(block, over[:turns])
 
     def _submit(self, block: _Block, slots: Ints) -> None:
         block.waiting[slots] = 1

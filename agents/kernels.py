@@ -46,6 +46,106 @@ def _exp(x: Any) -> Any:
     return y * np.int32((power + np.int32(127)) << np.int32(23)).view(np.float32)
 
 
+@_jit(cache=True, **_options)
+def sample(logits: Any, uniforms: Any, tokens: Any, logprobs: Any) -> None:
+    """Tokens by inverse CDF from one uniform each, and their log-probabilities; none of probability 0 comes out.
+
+    Args:
+        logits: (R, V).
+        uniforms: (R,), below 1.
+        tokens: (R,), is written.
+        logprobs: (R,), is written.
+    """
+    rows, count = logits.shape
+    weights, sums = np.zeros(-(-count // LANES) * LANES, np.float32), np.empty(-(-count // LANES), np.float32)
+    for r in range(rows):
+        own = logits[r]
+        most = own[0]
+        for j in range(count):
+            most = max(most, own[j])
+        for j in range(count):
+            below = own[j] - most
+            weights[j] = _exp(below) if below > _LEAST_EXPONENT else np.float32(0)
+        total = np.float32(0)
+        for b in range(len(sums)):
+            of_block = weights[b * LANES : (b + 1) * LANES]
+            part = np.float32(0)
+            for i in range(LANES):
+                part += of_block[i]
+            sums[b] = part
+            total += part
+        # First the block that the draw falls into, then the token.
+        left = uniforms[r] * total
+        block = 0
+        while block < len(sums) - 1 and sums[block] <= left:
+            left -= sums[block]
+            block += 1
+        chosen = -1
+        for j in range(block * LANES, (block + 1) * LANES):
+            if weights[j] > 0:
+                chosen = j
+                if weights[j] > left:
+                    break
+                left -= weights[j]
+        if chosen < 0:
+            # Rounding has led past the last token that has a probability.
+            chosen = block * LANES
+            while chosen > 0 and not weights[chosen] > 0:
+                chosen -= 1
+        tokens[r] = chosen
+        logprobs[r] = np.log(weights[chosen] / total)
+
+
+@_jit(cache=True, **_options)
+def fed(tokens: Any, uniforms: Any, row: Any, positions: Any, inputs: Any, draws: Any) -> None:
+    """Each slot's token at its position, and its draw for the one after it."""
+    last = tokens.shape[1] - 1
+    for slot in range(len(row)):
+        inputs[slot] = tokens[row[slot], positions[slot]]
+        draws[slot] = uniforms[slot, min(positions[slot] + 1, last)]
+
+
+@_jit(cache=True, **_options)
+def emitted(
+    new: Any,
+    new_logprobs: Any,
+    end: int,
+    max_turn_tokens: int,
+    runnable: Any,
+    row: Any,
+    fed: Any,
+    known: Any,
+    waiting: Any,
+    turn_start: Any,
+    tokens: Any,
+    logprobs: Any,
+    sampled: Any,
+    clipped: Any,
+    over: Any,
+) -> int:
+    """Slots that are runnable have been fed; where that was the last known token, and no reply is due, the new one is.
+
+    The first ones of ``over`` become the slots whose turn is over; returns how many.
+    """
+    count, context = 0, tokens.shape[1]
+    for slot in range(len(runnable)):
+        if not runnable[slot]:
+            continue
+        fed[slot] += 1
+        if fed[slot] != known[slot] or waiting[slot]:
+            continue
+        own, place = row[slot], known[slot]
+        tokens[own, place], logprobs[own, place], sampled[own, place] = new[slot], new_logprobs[slot], True
+        known[slot] = place + 1
+        cut = place + 1 - turn_start[slot] >= max_turn_tokens or place + 1 >= context
+        if cut and new[slot] != end:
+            clipped[own] = True
+        if cut or new[slot] == end:
+            over[count] = slot
+            count += 1
+    return count
+
+
 def padded(head_width: int) -> int:
     """Width that a head has in the cache: loops over it have no rest."""
     return -(-head_width // 8) * 8

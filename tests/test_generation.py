@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agents import generation
 from agents.cache import Cache, new_cache
 from agents.config import PolicyConfig
 from agents.engine import packed_logits
@@ -20,6 +21,8 @@ from agents.grpo import token_logprobs
 from agents.model import Policy
 from agents.packing import pack
 from tool_gym import rng
+
+Sampler = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 END = 2
 VOCABULARY = 12
@@ -296,6 +299,9 @@ def test_prompts_that_cannot_be_played_are_refused() -> None:
             )
 
 
+SAMPLERS = (generation._sampled_by_rows, generation._sampled_at_once)
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.one_of(st.just(float("-inf")), st.floats(-20, 20)), min_size=2, max_size=40).filter(
@@ -305,18 +311,33 @@ def test_prompts_that_cannot_be_played_are_refused() -> None:
 )
 def test_tokens_of_probability_zero_never_come_out(row: list[float], uniform: float) -> None:
     logits = torch.tensor([row], dtype=torch.float32)
-    token, logprob = sample_tokens(logits, torch.tensor([uniform], dtype=torch.float32))
-    assert row[int(token)] > float("-inf")
-    assert float(logprob) == pytest.approx(float(torch.log_softmax(logits, -1)[0, token]), abs=1e-4)
+    draw = torch.tensor([uniform], dtype=torch.float32).clamp(max=1.0 - 2.0**-23)
+    for sampler in (sample_tokens, *SAMPLERS):
+        token, logprob = sampler(logits, draw)
+        assert row[int(token)] > float("-inf")
+        assert float(logprob) == pytest.approx(float(torch.log_softmax(logits, -1)[0, token]), abs=1e-4)
 
 
-def test_sampling_by_inverse_cdf_has_the_softmax_frequencies() -> None:
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_sampling_by_inverse_cdf_has_the_softmax_frequencies(sampler: Sampler) -> None:
     logits = torch.tensor([0.0, 1.0, -1.0, -torch.inf, 2.0])
     count = 100_000
     uniforms = torch.from_numpy(rng.uniform(rng.key(0, "sampling"), np.arange(count)).astype(np.float32))
-    tokens, _ = sample_tokens(logits.expand(count, -1), uniforms)
+    tokens, _ = sampler(logits.expand(count, -1), uniforms)
     frequencies = torch.bincount(tokens, minlength=5) / count
     assert torch.allclose(frequencies, torch.softmax(logits, -1), atol=0.005)
+
+
+def test_both_ways_of_sampling_draw_the_same_tokens() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for vocabulary in (2, 15, 16, 17, 111):
+        logits, uniforms = 3 * torch.randn(4096, vocabulary, generator=generator), torch.rand(4096, generator=generator)
+        logits[:, 0] = -torch.inf
+        (ours, our_logprobs), (theirs, their_logprobs) = (sampler(logits, uniforms) for sampler in SAMPLERS)
+        # But for draws that fall between two tokens, to the last bits of a sum.
+        alike = ours == theirs
+        assert alike.sum() >= 4090
+        assert torch.allclose(our_logprobs[alike], their_logprobs[alike], atol=2e-6)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
