@@ -170,30 +170,7 @@ def attention(head_width: int) -> Callable[[Floats, Floats, Floats, Ints, Ints, 
     """
     width = padded(head_width)
 
-    @_jit(**_options)
-    def score(query: Any, keys: Any, count: int, scores: Any) -> None:
-        """Scores of the first ``count`` positions, and of those that fill the last block."""
-        for b in range((count + LANES - 1) // LANES):
-            block = keys[b * LANES * width : (b + 1) * LANES * width]
-            of_block = scores[b * LANES : (b + 1) * LANES]
-            for i in range(LANES):
-                total = np.float32(0)
-                for d in range(width):
-                    total += query[d] * block[d * LANES + i]
-                of_block[i] = total
-
-    @_jit(**_options)
-    def add(weights: Any, values: Any, count: int, total: Any) -> None:
-        """To a total the values of the first ``count`` positions, weighted; weights of the rest of a block are 0."""
-        for b in range((count + LANES - 1) // LANES):
-            block = values[b * LANES * width : (b + 1) * LANES * width]
-            of_block = weights[b * LANES : (b + 1) * LANES]
-            for d in range(width):
-                part = np.float32(0)
-                for i in range(LANES):
-                    part += of_block[i] * block[i * width + d]
-                total[d] += part
-
+    # Numba keeps what it has compiled by the values that a function closes over, so these may only be numbers.
     @_jit(cache=True, **_options)
     def attend(
         qkv: Any, turns: Any, shared: Any, shared_by: Any, shared_length: Any, own: Any, positions: Any, mixed: Any
@@ -204,13 +181,14 @@ def attention(head_width: int) -> Callable[[Floats, Floats, Floats, Ints, Ints, 
             before = shared_length[r]
             # A place without a row, which computes along, may stand anywhere.
             new = max(positions[r] - before, 0)
-            first = (before + LANES - 1) // LANES * LANES
-            end = first + (new // LANES + 1) * LANES
+            shared_blocks, own_blocks = (before + LANES - 1) // LANES, new // LANES + 1
+            first, end = shared_blocks * LANES, (shared_blocks + own_blocks) * LANES
             for h in range(own.shape[1]):
                 part = slice(h * head_width, (h + 1) * head_width)
                 q, k, v = qkv[r, 0, part], qkv[r, 1, part], qkv[r, 2, part]
                 turn_q, turn_k = turns[r, 0, part], turns[r, 1, part]
-                keys, values = own[r, h, 0], own[r, h, 1]
+                past, present = shared[shared_by[r], h], own[r, h]
+                keys, values = present[0], present[1]
                 place = new // LANES * LANES * width + new % LANES
                 for d in range(0, head_width, 2):
                     query[d] = q[d] * turn_q[d] - q[d + 1] * turn_q[d + 1]
@@ -219,9 +197,15 @@ def attention(head_width: int) -> Callable[[Floats, Floats, Floats, Ints, Ints, 
                     keys[place + (d + 1) * LANES] = k[d] * turn_k[d + 1] + k[d + 1] * turn_k[d]
                 for d in range(head_width):
                     values[new * width + d] = v[d]
-                if before > 0:
-                    score(query, shared[shared_by[r], h, 0], before, scores)
-                score(query, keys, new + 1, scores[first:])
+                for b in range(shared_blocks + own_blocks):
+                    keys, at = (past[0], b) if b < shared_blocks else (present[0], b - shared_blocks)
+                    block = keys[at * LANES * width : (at + 1) * LANES * width]
+                    of_block = scores[b * LANES : (b + 1) * LANES]
+                    for i in range(LANES):
+                        score = np.float32(0)
+                        for d in range(width):
+                            score += query[d] * block[d * LANES + i]
+                        of_block[i] = score
                 # What is hidden counts as the new position until it counts as nothing.
                 scores[before:first] = scores[first + new]
                 scores[first + new + 1 : end] = scores[first + new]
@@ -236,9 +220,15 @@ def attention(head_width: int) -> Callable[[Floats, Floats, Floats, Ints, Ints, 
                 for j in range(end):
                     weights += scores[j]
                 total[:] = 0
-                if before > 0:
-                    add(scores, shared[shared_by[r], h, 1], before, total)
-                add(scores[first:], values, new + 1, total)
+                for b in range(shared_blocks + own_blocks):
+                    values, at = (past[1], b) if b < shared_blocks else (present[1], b - shared_blocks)
+                    block = values[at * LANES * width : (at + 1) * LANES * width]
+                    of_block = scores[b * LANES : (b + 1) * LANES]
+                    for d in range(width):
+                        part_of_total = np.float32(0)
+                        for i in range(LANES):
+                            part_of_total += of_block[i] * block[i * width + d]
+                        total[d] += part_of_total
                 out = mixed[r, part]
                 for d in range(head_width):
                     out[d] = total[d] / weights
