@@ -12,15 +12,10 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from agents import kernels
 from agents.model import rotate_
-
-# A batched product of fewer multiplications takes another kernel, with another order of summation.
-_LEAST_PRODUCT = 400
-_KEY_BLOCK = kernels.LANES
 
 _SMALL = 1 << 20  # bytes up to which memory is left to the allocator
 
@@ -29,15 +24,6 @@ _FIRST_ROOM = 32
 
 Ints = npt.NDArray[np.int64]
 Rows = slice | Ints
-
-
-def cache_room(positions: int, head_width: int) -> int:
-    """Positions of a cache for at least so many: such that a row's bits do not depend on how many there are.
-
-    In multiples of 16 masked keys add exact zeros to the same order of summation, in kernels that are the same.
-    """
-    least = max(positions, -(-_LEAST_PRODUCT // head_width))
-    return -(-least // _KEY_BLOCK) * _KEY_BLOCK
 
 
 def new_cache(
@@ -92,7 +78,7 @@ class Cache(ABC):
         device: torch.device,
     ) -> None:
         self.layers, self.rows, self.heads, self.head_width = layers, rows, heads, head_width
-        self.positions = cache_room(positions, head_width)
+        self.positions = -(-max(positions, 1) // kernels.LANES) * kernels.LANES
         self.dtype, self.device = dtype, device
 
     def like(self, rows: int, positions: int) -> Self:
@@ -119,47 +105,34 @@ class Cache(ABC):
         """Copy rows of a cache (this one, too) that has room for no more positions than this one."""
 
     @abstractmethod
-    def store(self, layer: int, rows_N: Tensor, positions_NQ: Tensor, kv_NQ2HD: Tensor) -> None:
-        """Write keys, turned, and values of Q positions of some rows."""
-
-    @abstractmethod
-    def read(self, layer: int, rows_N: Tensor, keys: int) -> tuple[Tensor, Tensor]:
-        """Keys (N, heads, D, K) and values (N, heads, K, D) of the first K positions; finite also after the last."""
-
-    @abstractmethod
-    def at(self, positions_R: Tensor, turns: Tensor) -> Any:
-        """What ``attend`` needs to know, in all layers, of where the first R rows stand.
+    def at(self, rows_N: Tensor | None, positions_NQ: Tensor, turns: Tensor) -> Any:
+        """What ``attend`` needs to know, in all layers, of N rows that go on by Q positions each.
 
         Args:
-            positions_R: each row's position.
-            turns: (R, 2, width / 2), complex: by which its query and its key are turned.
+            rows_N: the rows; None: the first N, by one position each.
+            positions_NQ: the positions; each row's follow one another.
+            turns: (N Q, 2, width / 2), complex: by which each query and key is turned.
         """
 
     @abstractmethod
-    def attend(self, layer: int, qkv: Tensor, at: Any) -> Tensor:
-        """Write the keys and values of one position of each row, and attend to all up to it.
+    def attend(self, layer: int, qkv: Tensor, at: Any, *, wanted: bool = True) -> Tensor | None:
+        """Write the keys and values of new positions, and let each attend to all up to it.
 
         Args:
-            qkv: (R, 3 width), contiguous, not yet turned; may be overwritten.
+            qkv: (N Q, 3 width), contiguous, not yet turned; may be overwritten.
             at: of ``at``.
+            wanted: whether what they come to is asked for.
 
-        Returns what is mixed, (R, width).
+        Returns what is mixed, (N Q, width), None if it is not wanted.
         """
 
 
 class _Blocks:
     """Keys and values, (layers, N, heads, 2, positions / 16, 16 W), as ``kernels.attention`` reads them."""
 
-    def __init__(self, memory: Tensor, width: int) -> None:
+    def __init__(self, memory: Tensor) -> None:
         self.memory, self.positions = memory, memory.shape[4] * kernels.LANES
-        keys, values = memory.unbind(3)
-        self.keys = keys.view(*keys.shape[:-1], width, kernels.LANES)
-        self.values = values.view(*values.shape[:-1], kernels.LANES, width)
         self.layers = list(memory.flatten(-2).numpy())
-
-    def read(self, layer: int, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys (N, heads, W, positions) and values (N, heads, positions, W) of some."""
-        return self.keys[layer][numbers].transpose(2, 3).flatten(3), self.values[layer][numbers].flatten(2, 3)
 
 
 class SequentialCache(Cache):
@@ -176,12 +149,13 @@ class SequentialCache(Cache):
         self._shared = self._blocks(1, 0)
         # By row: which of the shared ones is its, and how many positions it has of it.
         self._shared_by, self._shared_length = np.zeros((2, self.rows), dtype=np.int64)
+        self._numbers = np.arange(self.rows)
         self._kernel = kernels.attention(self.head_width)
 
     def _blocks(self, count: int, positions: int) -> _Blocks:
         blocks = -(-positions // kernels.LANES)
         shape = (self.layers, count, self.heads, 2, blocks, kernels.LANES * self._width)
-        return _Blocks(_zeros(shape, self.dtype, self.device), self._width)
+        return _Blocks(_zeros(shape, self.dtype, self.device))
 
     def like(self, rows: int, positions: int) -> Self:
         other = super().like(rows, positions)
@@ -224,44 +198,18 @@ class SequentialCache(Cache):
         self._copy_shared(slice(len(ours), len(ours) + len(theirs)), both[1], theirs)
         return len(ours) + which
 
-    def store(self, layer: int, rows_N: Tensor, positions_NQ: Tensor, kv_NQ2HD: Tensor) -> None:
-        rows, places = rows_N[:, None], positions_NQ - self._before(rows_N)[:, None]
-        blocks, places = places // kernels.LANES, places % kernels.LANES
-        keys, values = kv_NQ2HD.unbind(2)
-        self._own.keys[layer][rows, :, blocks, : self.head_width, places] = keys
-        self._own.values[layer][rows, :, blocks, places, : self.head_width] = values
+    def at(self, rows_N: Tensor | None, positions_NQ: Tensor, turns: Tensor) -> Any:
+        count, length = positions_NQ.shape
+        rows = self._numbers[:count] if rows_N is None else np.repeat(rows_N.numpy(), length)
+        return torch.view_as_real(turns).flatten(-2).numpy(), rows, positions_NQ.flatten().numpy()
 
-    def _before(self, rows_N: Tensor) -> Tensor:
-        return torch.from_numpy(self._shared_length)[rows_N]
-
-    def read(self, layer: int, rows_N: Tensor, keys: int) -> tuple[Tensor, Tensor]:
-        shared = self._shared.read(layer, torch.from_numpy(self._shared_by)[rows_N])
-        own = self._own.read(layer, rows_N)
-        k, v = torch.cat((shared[0], own[0]), 3), torch.cat((shared[1], own[1]), 2)
-        # Where each position lies in the two together; those after the last are any.
-        before, numbers = self._before(rows_N)[:, None], torch.arange(keys)
-        after = (numbers - before).clamp_(0, self.positions - 1) + self._shared.positions
-        places = torch.where(numbers < before, numbers, after)[:, None]
-        k = k.take_along_dim(places[:, :, None], 3)[:, :, : self.head_width]
-        return k, v.take_along_dim(places[..., None], 2)[..., : self.head_width]
-
-    def at(self, positions_R: Tensor, turns: Tensor) -> Any:
-        return torch.view_as_real(turns).flatten(-2).numpy(), positions_R.numpy()
-
-    def attend(self, layer: int, qkv: Tensor, at: Any) -> Tensor:
-        turns, positions = at
-        mixed = qkv.new_empty(len(qkv), self.heads * self.head_width)
-        self._kernel(
-            qkv.view(len(qkv), 3, -1).numpy(),
-            turns,
-            self._shared.layers[layer],
-            self._shared_by,
-            self._shared_length,
-            self._own.layers[layer],
-            positions,
-            mixed.numpy(),
-        )
-        return mixed
+    def attend(self, layer: int, qkv: Tensor, at: Any, *, wanted: bool = True) -> Tensor | None:
+        turns, rows, positions = at
+        mixed = qkv.new_empty(len(qkv) if wanted else 0, self.heads * self.head_width)
+        shared = (self._shared.layers[layer], self._shared_by, self._shared_length)
+        new = qkv.view(len(qkv), 3, -1).numpy()
+        self._kernel(new, turns, *shared, self._own.layers[layer], rows, positions, mixed.numpy())
+        return mixed if wanted else None
 
 
 class BatchedCache(Cache):
@@ -298,28 +246,30 @@ class BatchedCache(Cache):
     def load(self, rows: Rows, source: Self, source_rows: Rows) -> None:
         self.memory[:, :, rows, :, : source.positions] = source.memory[:, :, source_rows]
 
-    def store(self, layer: int, rows_N: Tensor, positions_NQ: Tensor, kv_NQ2HD: Tensor) -> None:
-        self._by_layer[layer][0][self._places(rows_N[:, None], positions_NQ)] = kv_NQ2HD
+    def at(self, rows_N: Tensor | None, positions_NQ: Tensor, turns: Tensor) -> Any:
+        rows = self._numbers[: len(positions_NQ)] if rows_N is None else rows_N
+        # (N, 1, Q, P): minus infinity at the keys after each position, 0 elsewhere.
+        after = self._numbers[: self.positions] > positions_NQ[..., None]
+        hidden = torch.where(after, self._never, self._always)[:, None]
+        return turns, rows_N, self._places(rows[:, None], positions_NQ), hidden
 
-    def read(self, layer: int, rows_N: Tensor, keys: int) -> tuple[Tensor, Tensor]:
-        missing = max(keys - self.positions, 0)
-        k, v = F.pad(self.memory[layer, :, rows_N, :, :keys], (0, 0, 0, missing))
-        return k.mT, v
-
-    def at(self, positions_R: Tensor, turns: Tensor) -> Any:
-        hidden = torch.where(
-            self._numbers[: self.positions] > positions_R[:, None, None], self._never, self._always
-        )  # (R, 1, P)
-        return turns, self._places(self._numbers[: len(positions_R)], positions_R), hidden
-
-    def attend(self, layer: int, qkv: Tensor, at: Any) -> Tensor:
-        turns, places, hidden = at
+    def attend(self, layer: int, qkv: Tensor, at: Any, *, wanted: bool = True) -> Tensor | None:
+        turns, rows_N, places, hidden = at
         vectors, keys, values = self._by_layer[layer]
-        rows, count = len(qkv), len(qkv) * self.heads
-        qkv = qkv.view(rows, 3, -1)
+        count, length = places.shape[:2]
+        qkv = qkv.view(count * length, 3, -1)
         rotate_(qkv[:, :2], turns)
-        qkv = qkv.view(rows, 3, self.heads, -1)
-        vectors[places] = qkv[:, 1:]
-        scores = torch.bmm(qkv[:, 0].reshape(count, 1, -1), keys[:count].mT)
-        scores.view(rows, self.heads, -1).add_(hidden)
-        return torch.bmm(torch.softmax(scores, -1, out=scores), values[:count]).view(rows, -1)
+        qkv = qkv.view(count, length, 3, self.heads, -1)
+        vectors[places] = qkv[:, :, 1:]
+        if not wanted:
+            return None
+        if rows_N is None:
+            # One query each: rows and heads are one axis, without a copy of what they attend to.
+            heads = count * self.heads
+            scores = torch.bmm(qkv[:, 0, 0].reshape(heads, 1, -1), keys[:heads].mT)
+            scores.view(count, self.heads, -1).add_(hidden[:, 0])
+            return torch.bmm(torch.softmax(scores, -1, out=scores), values[:heads]).view(count, -1)
+        k, v = self.memory[layer, :, rows_N]
+        scores = torch.matmul(qkv[:, :, 0].transpose(1, 2), k.mT).add_(hidden)
+        mixed = torch.matmul(torch.softmax(scores, -1, out=scores), v)
+        return mixed.transpose(1, 2).reshape(count * length, -1)

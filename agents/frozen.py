@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -11,8 +10,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from agents.cache import Cache, cache_room, new_cache
-from agents.model import Policy, rotate_
+from agents.cache import Cache, new_cache
+from agents.model import Policy
 
 Ints = npt.NDArray[np.int64]
 
@@ -205,7 +204,6 @@ class FrozenPolicy:
         # Most rows that are decoded together, and the positions of room in vain that are not too many for one block
         # in place of two (docs/PERFORMANCE.md). On a GPU each block costs a row of launches, whatever is in it.
         self.block_rows, self.block_cost = (256, 8000) if on_cpu else (1 << 20, 1 << 40)
-        self._never, self._always = torch.tensor((-math.inf, 0.0), dtype=self._dtype, device=self.device)
         self._weights: _Weights
         if len(policies) == 1:
             self._weights = _Weights(policy)
@@ -214,9 +212,6 @@ class FrozenPolicy:
             self._weights = _WeightsInTurn(policies) if on_cpu else _StackedWeights(policies)
         self._logit_bias = policy.logit_bias
         self._turns = policy.turns.transpose(0, 1).repeat(1, 1, self.config.heads)  # (context, 2, width / 2)
-        head_width = self.config.width // self.config.heads
-        self._room = cache_room(self.config.context, head_width)
-        self._numbers = torch.arange(2 * self._room, device=self.device)
 
     def new_cache(self, rows: int, positions: int) -> Cache:
         """An empty cache with room for at least so many positions."""
@@ -225,43 +220,22 @@ class FrozenPolicy:
         return new_cache(config.layers, rows, config.heads, positions, head_width, self._dtype, self.device)
 
     def prefill(self, tokens_NQ: Tensor, cache: Cache, owners_N: Ints) -> None:
-        """Feed prompts to the first N rows of a new cache that has room for just these; otherwise as ``extend``."""
-        rows_N = self._numbers[: len(tokens_NQ)]
-        self._feed(tokens_NQ, torch.zeros_like(rows_N), cache, rows_N, owners_N, cache.positions)
+        """Feed prompts to the first N rows of a new cache; otherwise as ``extend``."""
+        rows_N = torch.arange(len(tokens_NQ), device=self.device)
+        self.extend(tokens_NQ, torch.zeros_like(rows_N), cache, rows_N, owners_N)
 
     def extend(self, tokens_NQ: Tensor, starts_N: Tensor, cache: Cache, rows_N: Tensor, owners_N: Ints) -> None:
         """Feed Q tokens at once to some rows of the cache, at positions from ``starts_N`` on.
 
-        Shorter rows are padded on the right; what padding leaves in the cache is never read. A row's bits depend on
-        Q, which should be a function of its own length, and not on the other rows. ``owners_N``: the policy of each.
+        Shorter rows are padded on the right; what padding leaves in the cache is never read. ``owners_N``: the policy
+        of each.
         """
-        # A cache's room depends on the other rows, and of several queries a product's bits on how many keys there are.
-        self._feed(tokens_NQ, starts_N, cache, rows_N, owners_N, self._room)
-
-    def _feed(
-        self, tokens_NQ: Tensor, starts_N: Tensor, cache: Cache, rows_N: Tensor, owners_N: Ints, keys: int
-    ) -> None:
-        """``extend`` with the first ``keys`` positions to attend to, whatever room the cache has."""
-        rows, length = tokens_NQ.shape
-        tokens = tokens_NQ.reshape(-1)
-        positions = starts_N[:, None] + self._numbers[:length]
+        length = tokens_NQ.shape[1]
+        positions = starts_N[:, None] + torch.arange(length, device=self.device)
         turns = self._turns[positions.flatten().clamp_(max=self.config.context - 1)]
-        # (N, 1, Q, keys): minus infinity at the keys after each position, 0 elsewhere.
-        hidden = torch.where(self._numbers[:keys] > positions[..., None], self._never, self._always)[:, None]
-        layout = self._weights.layout(np.repeat(owners_N, length))
-        x = self._weights.embed(tokens, layout)
-        for number in range(self.config.layers):
-            qkv = self._weights.project(number, x, tokens, layout).view(len(tokens), 3, -1)
-            rotate_(qkv[:, :2], turns)
-            qkv = qkv.view(rows, length, 3, self.config.heads, -1)
-            cache.store(number, rows_N, positions, qkv[:, :, 1:])
-            if number == self.config.layers - 1:
-                # Nobody asks for what comes after these tokens.
-                return
-            k, v = cache.read(number, rows_N, keys)
-            scores = torch.matmul(qkv[:, :, 0].transpose(1, 2), k).add_(hidden)
-            mixed = torch.matmul(torch.softmax(scores, -1, out=scores), v)
-            x = self._weights.after_attention(number, x, mixed.transpose(1, 2).reshape(x.shape), layout)
+        at = cache.at(rows_N, positions, turns)
+        # Nobody asks for what comes after these tokens.
+        self._pass(tokens_NQ.reshape(-1), at, cache, np.repeat(owners_N, length), wanted=False)
 
     def decode(self, tokens_R: Tensor, positions_R: Tensor, cache: Cache, owners_R: Ints) -> Tensor:
         """Feed one token to each of the first R rows of the cache; logits (R, vocabulary) for the next.
@@ -271,10 +245,20 @@ class FrozenPolicy:
             cache: is written at ``positions_R``; later positions hold nothing that is read.
             owners_R: the policy of each row.
         """
-        at = cache.at(positions_R, self._turns.index_select(0, positions_R))
-        layout = self._weights.layout(owners_R)
-        x = self._weights.embed(tokens_R, layout)
+        at = cache.at(None, positions_R[:, None], self._turns.index_select(0, positions_R))
+        logits = self._pass(tokens_R, at, cache, owners_R, wanted=True)
+        assert logits is not None
+        return logits
+
+    def _pass(self, tokens: Tensor, at: Any, cache: Cache, owners: Ints, *, wanted: bool) -> Tensor | None:
+        """Through all blocks; logits, if they are wanted."""
+        layout = self._weights.layout(owners)
+        x = self._weights.embed(tokens, layout)
+        last = self.config.layers - 1
         for number in range(self.config.layers):
-            qkv = self._weights.project(number, x, tokens_R, layout)
-            x = self._weights.after_attention(number, x, cache.attend(number, qkv, at), layout)
+            qkv = self._weights.project(number, x, tokens, layout)
+            mixed = cache.attend(number, qkv, at, wanted=wanted or number < last)
+            if mixed is None:
+                return None
+            x = self._weights.after_attention(number, x, mixed, layout)
         return self._weights.logits(x, layout).float().add_(self._logit_bias)

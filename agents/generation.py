@@ -9,7 +9,7 @@ are merged.
 Rows with the same prompt and the same draws (as in evaluations under several conditions) are one row until they
 are given different replies.
 
-Each row's result depends on its own tokens, draws and replies alone, to the last bit (cache.cache_room,
+Each row's result depends on its own tokens, draws and replies alone, to the last bit (agents.kernels,
 frozen.MIN_ROWS): neither the neighbours, nor how long a tool took, nor the number of live rows matters.
 """
 

@@ -152,41 +152,50 @@ def padded(head_width: int) -> int:
 
 
 @lru_cache
-def attention(head_width: int) -> Callable[[Floats, Floats, Floats, Ints, Ints, Floats, Ints, Floats], None]:
-    """Compiled causal attention of one new position for each of R rows, for heads of a width D.
+def attention(head_width: int) -> Callable[[Floats, Floats, Floats, Ints, Ints, Floats, Ints, Ints, Floats], None]:
+    """Compiled causal attention of S new positions, one after the other, for heads of a width D.
 
     A row's past is in two places: the first positions, which it may share with others, and its own. In both keys are
     (positions / 16, W, 16), so that 16 positions are reckoned at once, and values are (positions, W); W is D
     :func:`padded`. The function's arguments, all contiguous:
 
-    - qkv: (R, 3, heads D), queries, keys and values of the new positions.
-    - turns: (R, 2, heads D), by which queries and keys are turned (``model.rotate_``), real and imaginary by turns.
-    - shared: (prompts, heads, 2, S W), keys and values of what rows share.
-    - shared_by, shared_length: (R or more,), which of these is a row's, and how many positions it has.
-    - own: (R or more, heads, 2, P W), keys and values of the positions after these; is written at the new ones.
-    - positions: (R,), where each row stands. Only what lies up to there is read, rounded up to 16, so that what a row
-      comes to depends neither on the other rows nor on S and P.
-    - mixed: (R, heads D), is written.
+    - qkv: (S, 3, heads D), queries, keys and values of the new positions.
+    - turns: (S, 2, heads D), by which queries and keys are turned (``model.rotate_``), real and imaginary by turns.
+    - shared: (prompts, heads, 2, positions W), keys and values of what rows share.
+    - shared_by, shared_length: (R,), which of these is a row's, and how many positions it has.
+    - own: (R, heads, 2, P W), keys and values of the positions after these; is written at the new ones.
+    - rows, positions: (S,), which row each new position is of, and where. Only what lies up to there is read, rounded
+      up to 16, so that what it comes to depends neither on the other rows nor on how much room there is.
+    - mixed: (S, heads D), is written; of no rows where nobody asks for it.
     """
     width = padded(head_width)
 
     # Numba keeps what it has compiled by the values that a function closes over, so these may only be numbers.
     @_jit(cache=True, **_options)
     def attend(
-        qkv: Any, turns: Any, shared: Any, shared_by: Any, shared_length: Any, own: Any, positions: Any, mixed: Any
+        qkv: Any,
+        turns: Any,
+        shared: Any,
+        shared_by: Any,
+        shared_length: Any,
+        own: Any,
+        rows: Any,
+        positions: Any,
+        mixed: Any,
     ) -> None:
         scores = np.empty((shared.shape[3] + own.shape[3]) // width, np.float32)
         query, total = np.zeros(width, np.float32), np.empty(width, np.float32)
-        for r in range(len(qkv)):
+        for s in range(len(qkv)):
+            r = rows[s]
             before = shared_length[r]
             # A place without a row, which computes along, may stand anywhere.
-            new = max(positions[r] - before, 0)
+            new = max(positions[s] - before, 0)
             shared_blocks, own_blocks = (before + LANES - 1) // LANES, new // LANES + 1
             first, end = shared_blocks * LANES, (shared_blocks + own_blocks) * LANES
             for h in range(own.shape[1]):
                 part = slice(h * head_width, (h + 1) * head_width)
-                q, k, v = qkv[r, 0, part], qkv[r, 1, part], qkv[r, 2, part]
-                turn_q, turn_k = turns[r, 0, part], turns[r, 1, part]
+                q, k, v = qkv[s, 0, part], qkv[s, 1, part], qkv[s, 2, part]
+                turn_q, turn_k = turns[s, 0, part], turns[s, 1, part]
                 past, present = shared[shared_by[r], h], own[r, h]
                 keys, values = present[0], present[1]
                 place = new // LANES * LANES * width + new % LANES
@@ -197,6 +206,8 @@ def attention(head_width: int) -> Callable[[Floats, Floats, Floats, Ints, Ints, 
                     keys[place + (d + 1) * LANES] = k[d] * turn_k[d + 1] + k[d + 1] * turn_k[d]
                 for d in range(head_width):
                     values[new * width + d] = v[d]
+                if len(mixed) == 0:
+                    continue
                 for b in range(shared_blocks + own_blocks):
                     keys, at = (past[0], b) if b < shared_blocks else (present[0], b - shared_blocks)
                     block = keys[at * LANES * width : (at + 1) * LANES * width]
@@ -229,9 +240,9 @@ def attention(head_width: int) -> Callable[[Floats, Floats, Floats, Ints, Ints, 
                         for i in range(LANES):
                             part_of_total += of_block[i] * block[i * width + d]
                         total[d] += part_of_total
-                out = mixed[r, part]
+                out = mixed[s, part]
                 for d in range(head_width):
                     out[d] = total[d] / weights
 
-    compiled: Callable[[Floats, Floats, Floats, Ints, Ints, Floats, Ints, Floats], None] = attend
+    compiled: Callable[[Floats, Floats, Floats, Ints, Ints, Floats, Ints, Ints, Floats], None] = attend
     return compiled

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -57,66 +58,107 @@ def made(kind: type[Cache], rows: int, positions: int, width: int = 16) -> Cache
     return kind(2, rows, 3, positions, width, torch.float32, torch.device("cpu"))
 
 
-def fill(cache: Cache, rows: int, positions: int, seed: int = 0) -> torch.Tensor:
-    """Keys and values of some rows, written in both layers; (rows, positions, 2, heads, width)."""
-    draws = torch.Generator().manual_seed(seed)
-    kv = torch.randn(rows, positions, 2, 3, cache.head_width, generator=draws)
-    for layer in range(2):
-        cache.store(layer, torch.arange(rows), torch.arange(positions).expand(rows, -1), kv + layer)
-    return kv
+def fed(
+    cache: Cache, rows: Sequence[int] | None, starts: Sequence[int], length: int = 1, seed: int = 1
+) -> torch.Tensor:
+    """What the next positions of some rows, or of the first ones, mix in both layers: (2, rows, length, width).
 
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("width", [2, 6, 16, 32])
-def test_what_was_stored_is_read_also_after_a_load(kind: type[Cache], width: int) -> None:
-    source, target = made(kind, 8, 30, width), made(kind, 64, 500, width)
-    kv = fill(source, 8, 29)
-    target.load(slice(3, 11), source, slice(0, 8))
-    target.load(np.array([40, 20]), target, np.array([4, 9]))
-    assert target.memory.isfinite().all()
-    for layer in range(2):
-        keys, values = (kv + layer).unbind(2)
-        for cache, rows, wanted in ((source, range(8), range(8)), (target, (10, 40, 20), (7, 1, 6))):
-            k, v = cache.read(layer, torch.tensor(rows), 29)
-            assert torch.equal(k, keys[list(wanted)].permute(0, 2, 3, 1))
-            assert torch.equal(v, values[list(wanted)].transpose(1, 2))
-        # After the last position there is something that can be weighed by 0.
-        k, v = source.read(layer, torch.tensor([1]), 600)
-        assert k.shape[-1] == v.shape[-2] == 600
-        assert k.isfinite().all()
-        assert v.isfinite().all()
-
-
-def attended(cache: Cache, positions: list[int], seed: int = 1, rows: slice = slice(None)) -> torch.Tensor:
-    """What the rows' next position mixes, in both layers; the new one's projections keyed by seed."""
-    draws = torch.Generator().manual_seed(seed)
-    width = 3 * cache.head_width
-    qkv = torch.randn(2, 64, 3 * width, generator=draws)[:, : len(positions)][:, rows]
-    angles = torch.randn(64, 2, width // 2, generator=draws)[: len(positions)][rows]
+    Queries, keys and values are keyed by the seed, the number in ``starts`` and the position after it.
+    """
+    draws, width = torch.Generator().manual_seed(seed), 3 * cache.head_width
+    qkv = torch.randn(2, 16, 64, 3 * width, generator=draws)[:, : len(starts), :length].reshape(2, -1, 3 * width)
+    angles = torch.randn(16, 64, 2, width // 2, generator=draws)[: len(starts), :length].flatten(0, 1)
+    positions = torch.tensor(starts)[:, None] + torch.arange(length)
     turns = torch.polar(torch.ones_like(angles), angles)
-    at = cache.at(torch.tensor(positions)[rows], turns)
-    return torch.stack([cache.attend(layer, qkv[layer].clone(), at) for layer in range(2)])
-
-
-@pytest.mark.parametrize("width", [2, 6, 16, 32])
-@torch.inference_mode()
-def test_both_kinds_attend_to_the_same(width: int) -> None:
-    positions = [0, 1, 14, 15, 16, 17, 31, 40, 5]
-    caches = [made(kind, 9, 48, width) for kind in KINDS]
-    for cache in caches:
-        fill(cache, 9, 48)
-    ours, theirs = (attended(cache, positions) for cache in caches)
-    assert torch.allclose(ours, theirs, atol=2e-6, rtol=1e-5)
-    # And have written the same keys and values.
-    for layer in range(2):
-        for one, other in zip(*(cache.read(layer, torch.arange(9), 48) for cache in caches), strict=True):
-            assert torch.allclose(one, other, atol=1e-6)
+    at = cache.at(None if rows is None else torch.tensor(rows), positions, turns)
+    mixed = [cache.attend(layer, qkv[layer].clone(), at) for layer in range(2)]
+    return torch.stack([found.view(len(starts), length, -1) for found in mixed if found is not None])
 
 
 def grown(cache: Cache, rows: int, positions: int) -> Cache:
     larger = cache.like(rows, positions)
     larger.load(slice(0, cache.rows), cache, slice(0, cache.rows))
     return larger
+
+
+@pytest.mark.parametrize("width", [2, 6, 16, 32])
+@torch.inference_mode()
+def test_both_kinds_attend_to_the_same(width: int) -> None:
+    starts = [0, 1, 14, 15, 16, 17, 31, 40, 5]
+    ours, theirs = (
+        [
+            fed(cache, range(9), [0] * 9, 48),
+            fed(cache, None, starts),
+            fed(cache, [7, 2], [3, 20], 8),
+            fed(cache, None, starts),
+        ]
+        for cache in (made(kind, 9, 48, width) for kind in KINDS)
+    )
+    for one, other in zip(ours, theirs, strict=True):
+        assert torch.allclose(one, other, atol=1e-5, rtol=1e-5)
+
+
+@torch.inference_mode()
+def test_nothing_is_mixed_where_nobody_asks_and_yet_all_is_written() -> None:
+    for kind in KINDS:
+        asked, not_asked = made(kind, 3, 16), made(kind, 3, 16)
+        fed(asked, range(3), [0] * 3, 5)
+        draws = torch.Generator().manual_seed(1)
+        qkv = torch.randn(2, 16, 64, 144, generator=draws)[:, :3, :5].reshape(2, 15, 144)
+        angles = torch.randn(16, 64, 2, 24, generator=draws)[:3, :5].flatten(0, 1)
+        turns = torch.polar(torch.ones_like(angles), angles)
+        at = not_asked.at(torch.arange(3), torch.arange(5).expand(3, -1), turns)
+        assert all(not_asked.attend(layer, qkv[layer].clone(), at, wanted=False) is None for layer in range(2))
+        assert torch.equal(asked.memory, not_asked.memory)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@torch.inference_mode()
+def test_loaded_rows_attend_as_where_they_come_from(kind: type[Cache]) -> None:
+    source, target = made(kind, 8, 30), made(kind, 64, 500)
+    fed(source, range(8), [0] * 8, 29)
+    target.load(slice(3, 11), source, slice(0, 8))
+    target.load(np.array([40, 20]), target, np.array([4, 9]))
+    assert target.memory.isfinite().all()
+    for there, here in ((10, 7), (40, 1), (20, 6)):
+        ours, theirs = (fed(cache, [row], [29]) for cache, row in ((target, there), (source, here)))
+        assert torch.allclose(ours, theirs, atol=1e-6)
+
+
+@torch.inference_mode()
+def test_what_a_row_mixes_hangs_on_its_own_past_to_the_last_bit() -> None:
+    starts = [0, 3, 15, 16, 29, 46]
+    cache = made(SequentialCache, 6, 48)
+    fed(cache, range(6), [0] * 6, 48)
+    # In a longer cache, in which other things lie where it has not been yet; and with some of the rows.
+    longer = made(SequentialCache, 64, 200)
+    longer.memory.normal_()
+    longer.load(slice(0, 6), cache, slice(0, 6))
+    longer.memory[:, 2, :, :, 1:] = 1e30
+    whole = fed(cache, None, starts)
+    assert torch.equal(fed(longer, None, starts), whole)
+    assert torch.equal(fed(longer, None, starts[:4]), whole[:, :4])
+    # Also several positions at once.
+    at_once = fed(cache, [2, 5], [16, 7], 9, seed=2)
+    assert torch.equal(fed(longer, [2, 5], [16, 7], 9, seed=2), at_once)
+
+
+@torch.inference_mode()
+def test_scores_far_apart_and_all_alike_are_weighed_as_softmax_does() -> None:
+    for scale in (0.0, 30.0, 1e4):
+        mixed = []
+        for kind in KINDS:
+            cache = made(kind, 4, 32)
+            draws = torch.Generator().manual_seed(2)
+            qkv = torch.randn(2, 4 * 32, 144, generator=draws)
+            qkv[:, :, 48:96] *= scale
+            turns = torch.ones(4 * 32, 2, 24, dtype=torch.complex64)
+            at = cache.at(torch.arange(4), torch.arange(32).expand(4, -1), turns)
+            mixed.append(torch.stack([cache.attend(layer, qkv[layer].clone(), at) for layer in range(2)]))
+        ours, theirs = mixed
+        assert ours.isfinite().all()
+        # Scores of thousands are known to some 1e-4, and so are their exponentials.
+        assert torch.allclose(ours, theirs, atol=1e-5 + 1e-6 * scale)
 
 
 @pytest.mark.parametrize("width", [6, 16])
@@ -126,13 +168,13 @@ def test_rows_that_go_on_from_prompts_attend_to_them_wherever_they_are_moved(wid
     mixed = []
     for kind in KINDS:
         short, long = made(kind, 3, 8, width), made(kind, 2, 20, width)
-        fill(short, 3, 8, seed=3)
-        fill(long, 2, 20, seed=4)
+        fed(short, range(3), [0] * 3, 8, seed=3)
+        fed(long, range(2), [0] * 2, 20, seed=4)
         prompts = [(np.array([0, 2, 3]), short, np.array([2, 0, 2])), (np.array([1, 4]), long, np.array([0, 1]))]
-        lengths = np.array([7, 18, 5, 6, 20])
-        cache = long.going_on(8, prompts, lengths)
+        place = np.array([7, 18, 5, 6, 20])
+        cache = long.going_on(8, prompts, place)
         other = short.going_on(4, [(np.arange(4), short, np.array([1, 1, 0, 2]))], np.array([8, 3, 1, 5]))
-        place, steps = lengths.copy(), []
+        steps = []
         for step in range(40):
             if step == 5:
                 # Rows are copied within the cache, and it grows.
@@ -148,49 +190,17 @@ def test_rows_that_go_on_from_prompts_attend_to_them_wherever_they_are_moved(wid
                 part = cache.like(6, cache.positions)
                 part.load(slice(0, 5), cache, chosen)
                 cache, place = part, place[chosen]
-            needed = cache.needed(place, slice(0, len(place)))
+            needed = cache.needed(place + 5, slice(0, len(place)))
             if needed > cache.positions:
                 cache = grown(cache, cache.rows, needed)
-            steps.append(attended(cache, place.tolist(), seed=step))
-            place = place + 1
-        # Several positions at once, at places of their own, and what is there then.
-        kv = torch.arange(2.0 * 3 * 2 * 3 * width).view(2, 3, 2, 3, width)
-        some = torch.tensor([3, 0])
-        cache = grown(cache, 6, cache.positions + 3)
-        cache.store(1, some, torch.from_numpy(place)[some][:, None] + torch.arange(3), kv)
-        for row, at in zip(some.tolist(), place[some].tolist(), strict=True):
-            k, v = cache.read(1, torch.tensor([row]), 80)
-            steps += [k[..., : at + 3], v[:, :, : at + 3]]
+            if step % 7 == 3:
+                # Several positions at once, of some rows.
+                some = [3, 0]
+                steps.append(fed(cache, some, place[some].tolist(), 5, seed=100 + step))
+                place[some] += 5
+            else:
+                steps.append(fed(cache, None, place.tolist(), seed=step))
+                place = place + 1
         mixed.append(steps)
     for ours, theirs in zip(*mixed, strict=True):
-        assert torch.allclose(ours, theirs, atol=1e-4, rtol=1e-5)
-
-
-@torch.inference_mode()
-def test_what_a_row_mixes_hangs_on_its_own_past_to_the_last_bit() -> None:
-    positions = [0, 3, 15, 16, 29, 46]
-    cache = made(SequentialCache, 6, 48)
-    fill(cache, 6, 48)
-    whole = attended(cache, positions)
-    # In a longer cache, in which other things lie where it has not been yet; and with some of the rows.
-    longer = made(SequentialCache, 64, 200)
-    longer.memory.normal_()
-    longer.load(slice(0, 6), cache, slice(0, 6))
-    longer.memory[:, 2, :, :, 1:] = 1e30
-    assert torch.equal(attended(longer, positions), whole)
-    assert torch.equal(attended(longer, positions, rows=slice(0, 4)), whole[:, :4])
-
-
-@torch.inference_mode()
-def test_scores_far_apart_and_all_alike_are_weighed_as_softmax_does() -> None:
-    for scale in (0.0, 30.0, 1e4):
-        caches = [made(kind, 4, 32) for kind in KINDS]
-        for cache in caches:
-            kv = torch.randn(4, 32, 2, 3, 16, generator=torch.Generator().manual_seed(2))
-            kv[:, :, 0] *= scale
-            cache.store(0, torch.arange(4), torch.arange(32).expand(4, -1), kv)
-            cache.store(1, torch.arange(4), torch.arange(32).expand(4, -1), kv)
-        ours, theirs = (attended(cache, [31, 20, 7, 0]) for cache in caches)
-        assert ours.isfinite().all()
-        # Scores of thousands are known to some 1e-4, and so are their exponentials.
-        assert torch.allclose(ours, theirs, atol=1e-5 + 1e-6 * scale)
+        assert torch.allclose(ours, theirs, atol=1e-5, rtol=1e-5)
