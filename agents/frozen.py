@@ -203,7 +203,7 @@ class FrozenPolicy:
         on_cpu = self.device.type == "cpu"
         # Most rows that are decoded together, and the positions of room in vain that are not too many for one block
         # in place of two (docs/PERFORMANCE.md). On a GPU each block costs a row of launches, whatever is in it.
-        self.block_rows, self.block_cost = (256, 8000) if on_cpu else (1 << 20, 1 << 40)
+        self.block_rows, self.block_cost = (256, 2000) if on_cpu else (1 << 20, 1 << 40)
         self._weights: _Weights
         if len(policies) == 1:
             self._weights = _Weights(policy)
