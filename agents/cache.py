@@ -112,6 +112,8 @@ class Cache(ABC):
             rows_N: the rows; None: the first N, by one position each.
             positions_NQ: the positions; each row's follow one another.
             turns: (N Q, 2, width / 2), complex: by which each query and key is turned.
+
+        Raises IndexError, on a processor, where a position lies beyond the cache's room.
         """
 
     @abstractmethod
@@ -201,7 +203,11 @@ class SequentialCache(Cache):
     def at(self, rows_N: Tensor | None, positions_NQ: Tensor, turns: Tensor) -> Any:
         count, length = positions_NQ.shape
         rows = self._numbers[:count] if rows_N is None else np.repeat(rows_N.numpy(), length)
-        return torch.view_as_real(turns).flatten(-2).numpy(), rows, positions_NQ.flatten().numpy()
+        positions = positions_NQ.flatten().numpy()
+        # The kernel writes where it is told to, also where that is somebody else's memory.
+        if self.needed(positions, rows) > self.positions:
+            raise IndexError(f"{self.needed(positions, rows)} positions, but a cache with room for {self.positions}")
+        return torch.view_as_real(turns).flatten(-2).numpy(), rows, positions
 
     def attend(self, layer: int, qkv: Tensor, at: Any, *, wanted: bool = True) -> Tensor | None:
         turns, rows, positions = at

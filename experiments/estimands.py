@@ -434,6 +434,11 @@ def _one_turn(config: Config) -> bool:
     return config.env.max_turns == 1
 
 
+def _in_outages(config: Config) -> bool:
+    """Whether faults come in bursts."""
+    return config.noise.kind == "burst"
+
+
 def _longer(config: Config) -> bool:
     """Whether a run goes on after those of the default end."""
     return config.run.steps > Config().run.steps
@@ -459,9 +464,12 @@ CONTRASTS: tuple[Contrast, ...] = (
         for f in PRIMARY
     ),
     *(_filter(2, "does it where faults stay as frequent?", f, across=_usual("noise.reference")) for f in PRIMARY),
-    *(_filter(2, "is it another where faults come in outages?", f, across=_usual("noise.kind")) for f in PRIMARY),
+    *(
+        _filter(2, "is it another where faults come in outages?", f, across=_usual("noise.kind"), about=_in_outages)
+        for f in PRIMARY
+    ),
     *(_filter(2, "where they stay?", f, across=_usual("noise.permanent")) for f in PRIMARY),
-    *(_filter(2, "where they are no errors to see?", f, across=_usual("noise.faults")) for f in PRIMARY),
+    *(_filter(2, "where they are of other kinds?", f, across=_usual("noise.faults")) for f in PRIMARY),
     Contrast(3, "are there fewer than under plain GRPO?", "roc", "grpo", ERRORS, -1),
     _filter(3, "and than under the control?", ERRORS, -1),
     Contrast(3, "do they go on falling?", "roc", "roc", ERRORS_STILL_FALLING, -1),

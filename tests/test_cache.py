@@ -112,6 +112,18 @@ def test_nothing_is_mixed_where_nobody_asks_and_yet_all_is_written() -> None:
         assert torch.equal(asked.memory, not_asked.memory)
 
 
+@torch.inference_mode()
+def test_positions_beyond_the_room_are_refused_before_anything_is_written() -> None:
+    cache = made(SequentialCache, 3, 16)
+    fed(cache, None, [15, 15, 15])
+    before = cache.memory.clone()
+    for row in range(3):
+        for start, length in ((16, 1), (12, 5)):
+            with pytest.raises(IndexError, match="room for 16"):
+                fed(cache, [row], [start], length)
+    assert torch.equal(cache.memory, before)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @torch.inference_mode()
 def test_loaded_rows_attend_as_where_they_come_from(kind: type[Cache]) -> None:

@@ -328,6 +328,15 @@ def test_sampling_by_inverse_cdf_has_the_softmax_frequencies(sampler: Sampler) -
     assert torch.allclose(frequencies, torch.softmax(logits, -1), atol=0.005)
 
 
+@pytest.mark.parametrize("sampler", [SAMPLERS[0], sample_tokens])
+@pytest.mark.parametrize("broken", [torch.nan, torch.inf])
+def test_what_a_diverged_policy_samples_has_no_finite_log_probability(sampler: Sampler, broken: float) -> None:
+    """Or nobody would notice: see agents.rollout.check_finite."""
+    tokens, logprobs = sampler(torch.full((3, 20), broken), torch.tensor([0.0, 0.5, 0.9]))
+    assert ((tokens >= 0) & (tokens < 20)).all()
+    assert not logprobs.isfinite().any()
+
+
 def test_both_ways_of_sampling_draw_the_same_tokens() -> None:
     generator = torch.Generator().manual_seed(0)
     for vocabulary in (2, 15, 16, 17, 111):
