@@ -76,7 +76,7 @@ def select_rollouts(batch: TrajectoryBatch, config: AlgoConfig, *, seed: int, st
     """Choose the rows to train on, group by group; at most ``prompts`` groups (the rule's) are trained on.
 
     Dropped and counted are groups with too few valid rollouts, those whose rewards are all equal, and
-    those whose chosen rollouts' rewards are: none of them has a gradient.
+    those whose chosen rollouts' rewards are, or of which none is chosen: none of them has a gradient.
     """
     rule = SELECTORS[config.selector]
     counts = {
@@ -113,7 +113,8 @@ def select_rollouts(batch: TrajectoryBatch, config: AlgoConfig, *, seed: int, st
             min_positive=config.min_positive,
             min_negative=config.min_negative,
         )
-        if np.ptp(batch.rewards_N[rows[picked]]) == 0:
+        # `void_turn` can choose none.
+        if not len(picked) or np.ptp(batch.rewards_N[rows[picked]]) == 0:
             continue
         chosen.append(rows[picked])
         trainable[rows] = True

@@ -368,6 +368,22 @@ def test_an_invalid_rollout_is_neither_trained_on_nor_counted(cache: Path) -> No
     assert not set(np.flatnonzero(group)) & set(fewer.chosen_K)
 
 
+def test_a_group_of_which_nothing_is_chosen_is_dropped(cache: Path) -> None:
+    config = tiny_config(cache, **{"algo.selector": "void_turn"})
+    opened = start(config)
+    batch = opened.sample(1)
+    opened.setup.close()
+    batch.void_N[:] = False
+    whole = select_rollouts(batch, config.algo, seed=0, step=1)
+    group = batch.group_N == batch.group_N[whole.chosen_K[0]]
+    batch.void_N[group] = True
+    chosen = select_rollouts(batch, config.algo, seed=0, step=1)
+    assert chosen.groups_trained == whole.groups_trained - 1
+    assert not chosen.trainable_N[group].any()
+    batch.void_N[:] = True
+    assert select_rollouts(batch, config.algo, seed=0, step=1).groups_trained == 0
+
+
 def test_the_overlong_filter_takes_what_ended_without_an_answer_out_of_the_loss_and_not_out_of_the_advantages(
     cache: Path,
 ) -> None:
