@@ -58,8 +58,6 @@ def _mapped(size: int) -> Tensor:
 class Cache(ABC):
     """Keys and values of R rows with room for P positions each, and attention to them.
 
-    It is as long as its longest row, rounded up: gaps between what is read would cost more than the copies do.
-
     Attributes:
         memory: keys and values of all layers, laid out as attention reads them.
         rows, positions: R and P.
@@ -115,6 +113,11 @@ class Cache(ABC):
 
         Raises IndexError, on a processor, where a position lies beyond the cache's room.
         """
+
+    def check_room(self, positions: Ints, rows: Rows) -> None:
+        """Raises IndexError where rows have no room for positions: what is written there would be somebody else's."""
+        if self.needed(positions, rows) > self.positions:
+            raise IndexError(f"{self.needed(positions, rows)} positions, but a cache with room for {self.positions}")
 
     @abstractmethod
     def attend(self, layer: int, qkv: Tensor, at: Any, *, wanted: bool = True) -> Tensor | None:
@@ -191,7 +194,7 @@ class SequentialCache(Cache):
         self._shared_by[rows] = by
 
     def _share_with(self, source: Self, by: Ints) -> Ints:
-        """Take over what rows of another cache share, numbered anew. What nobody refers to any more is dropped."""
+        """Take over what rows of another cache share, numbered anew. What no place of ours refers to is dropped."""
         both = (self._shared, source._shared)
         ours, self._shared_by = np.unique(self._shared_by, return_inverse=True)
         theirs, which = np.unique(by, return_inverse=True)
@@ -204,9 +207,7 @@ class SequentialCache(Cache):
         count, length = positions_NQ.shape
         rows = self._numbers[:count] if rows_N is None else np.repeat(rows_N.numpy(), length)
         positions = positions_NQ.flatten().numpy()
-        # The kernel writes where it is told to, also where that is somebody else's memory.
-        if self.needed(positions, rows) > self.positions:
-            raise IndexError(f"{self.needed(positions, rows)} positions, but a cache with room for {self.positions}")
+        self.check_room(positions, rows)
         return torch.view_as_real(turns).flatten(-2).numpy(), rows, positions
 
     def attend(self, layer: int, qkv: Tensor, at: Any, *, wanted: bool = True) -> Tensor | None:
@@ -220,6 +221,9 @@ class SequentialCache(Cache):
 
 class BatchedCache(Cache):
     """On any device, by batched products over rows and heads.
+
+    It is as long as its longest row, rounded up: gaps between what is read would cost more than the copies do. Where
+    several positions of a row are fed at once its last bits depend on that length, and so on its neighbours.
 
     memory: (layers, 2, R, heads, P, head width), keys and values.
     """
@@ -251,9 +255,13 @@ class BatchedCache(Cache):
 
     def load(self, rows: Rows, source: Self, source_rows: Rows) -> None:
         self.memory[:, :, rows, :, : source.positions] = source.memory[:, :, source_rows]
+        # Whoever was here before may have left what is no number, which being hidden would not hide.
+        self.memory[:, :, rows, :, source.positions :] = 0
 
     def at(self, rows_N: Tensor | None, positions_NQ: Tensor, turns: Tensor) -> Any:
         rows = self._numbers[: len(positions_NQ)] if rows_N is None else rows_N
+        if self.device.type == "cpu":  # elsewhere it would wait for the device
+            self.check_room(positions_NQ.numpy(), rows.numpy())
         # (N, 1, Q, P): minus infinity at the keys after each position, 0 elsewhere.
         after = self._numbers[: self.positions] > positions_NQ[..., None]
         hidden = torch.where(after, self._never, self._always)[:, None]

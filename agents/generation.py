@@ -9,8 +9,9 @@ are merged.
 Rows with the same prompt and the same draws (as in evaluations under several conditions) are one row until they
 are given different replies.
 
-Each row's result depends on its own tokens, draws and replies alone, to the last bit (agents.kernels,
-frozen.MIN_ROWS): neither the neighbours, nor how long a tool took, nor the number of live rows matters.
+Each row's result depends on its own tokens, draws and replies alone: neither the neighbours, nor how long a tool
+took, nor the number of live rows matters; on a processor, in float32, to the last bit (agents.kernels,
+frozen.MIN_ROWS).
 """
 
 from __future__ import annotations
@@ -106,6 +107,8 @@ def _sampled_at_once(logits_RV: Tensor, uniforms_R: Tensor) -> tuple[Tensor, Ten
     probabilities = torch.softmax(logits_RV, dim=-1)
     cdf = torch.cumsum(probabilities, dim=-1)
     tokens = torch.searchsorted(cdf, uniforms_R[:, None] * cdf[:, -1:], right=True)
+    # Of what is no number the search comes to no token.
+    tokens.clamp_(max=logits_RV.shape[1] - 1)
     return tokens[:, 0], probabilities.gather(-1, tokens).log_()[:, 0]
 
 

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import typing
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from agents import kernels
 from agents.config import PolicyConfig
 from tool_gym import rng
 
 # Both chosen by how fast the cold start learns to copy (docs/LOG.md).
 _ROTARY_BASE = 4000.0
 _INITIAL_SCALE = 0.7
-# Up to this length attention by plain products of all pairs beats the library's on the CPU (docs/PERFORMANCE.md).
-_LONGEST_DENSE = 512
-_QUERY_BLOCK = 64
+
+Ints = npt.NDArray[np.int64]
 
 
 class Linear(nn.Linear):
@@ -83,62 +84,32 @@ class _Perceptron(torch.autograd.Function):
         return grad, grad_y, grad_in, torch.mm(grad.T, hidden * hidden)
 
 
-class _DenseAttention(torch.autograd.Function):
-    """Causal attention of rectangles of rows, by batched products of blocks of queries with all keys up to them.
-
-    Arguments: see ``Policy.attend``. The queries' scale is part of ``turns``.
-    """
+class _AttentionOfRows(torch.autograd.Function):
+    """``kernels.attention_of_rows``, of qkv (S, 3 width) and turns (2, longest, head width)."""
 
     @staticmethod
-    def forward(
-        ctx: Any, qkv: Tensor, turns: Tensor, mask: Tensor, heads: int, shapes: Sequence[tuple[int, int]]
-    ) -> Tensor:
-        mixed = qkv.new_empty(len(qkv), qkv.shape[1] // 3)
-        saved, saved_weights = [], []
-        for part, out, (rows, length) in zip(_split(qkv, shapes), _split(mixed, shapes), shapes, strict=True):
-            by_head = part.view(rows, length, 3, heads, -1).permute(2, 0, 3, 1, 4).flatten(1, 2).contiguous()
-            rotate_(by_head[:2], turns[:, None, :length])
-            q, k, v = by_head
-            places = out.view(rows, length, heads, -1)
-            for first, end in _query_blocks(length):
-                weights = torch.baddbmm(mask[first:end, :end], q[:, first:end], k[:, :end].mT)
-                torch.softmax(weights, -1, out=weights)
-                block = torch.bmm(weights, v[:, :end]).view(rows, heads, end - first, -1)
-                places[:, first:end].copy_(block.transpose(1, 2))
-                saved_weights.append(weights)
-            saved.append(by_head)
-        ctx.save_for_backward(turns, *saved, *saved_weights)
-        ctx.heads, ctx.shapes = heads, shapes
+    def forward(ctx: Any, qkv: Tensor, turns: Tensor, heads: int, lengths_R: Ints) -> Tensor:
+        attend, _ = kernels.attention_of_rows(turns.shape[-1])
+        mixed, logs = qkv.new_empty(len(qkv), qkv.shape[1] // 3), qkv.new_empty(len(qkv), heads)
+        attend(_by_kind(qkv), turns.numpy(), lengths_R, mixed.numpy(), logs.numpy())
+        ctx.save_for_backward(qkv, turns, mixed, logs)
+        ctx.lengths_R = lengths_R
         return mixed
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        turns, *saved = ctx.saved_tensors
-        heads, shapes = ctx.heads, ctx.shapes
-        saved_weights = iter(saved[len(shapes) :])
-        grad_mixed, back = grads[0].contiguous(), turns.conj().resolve_conj()
-        grad_qkv = grad_mixed.new_empty(len(grad_mixed), 3 * grad_mixed.shape[1])
-        parts, outs = _split(grad_mixed, shapes), _split(grad_qkv, shapes)
-        for part, out, by_head, (rows, length) in zip(parts, outs, saved, shapes, strict=False):
-            q, k, v = by_head
-            grad = part.view(rows, length, heads, -1).transpose(1, 2).flatten(0, 1).contiguous()
-            inner = torch.zeros_like(by_head)
-            for first, end in _query_blocks(length):
-                weights, block = next(saved_weights), grad[:, first:end]
-                scores = torch._softmax_backward_data(torch.bmm(block, v[:, :end].mT), weights, -1, weights.dtype)
-                inner[0][:, first:end].baddbmm_(scores, k[:, :end])
-                inner[1][:, :end].baddbmm_(scores.mT, q[:, first:end])
-                inner[2][:, :end].baddbmm_(weights.mT, block)
-            rotate_(inner[:2], back[:, None, :length])
-            out.view(rows, length, 3, heads, -1).copy_(inner.view(3, rows, heads, length, -1).permute(1, 3, 0, 2, 4))
-        return grad_qkv, None, None, None, None
+        qkv, turns, mixed, logs = ctx.saved_tensors
+        _, attend_back = kernels.attention_of_rows(turns.shape[-1])
+        grad_qkv, grad = torch.empty_like(qkv), grads[0].contiguous()
+        given = [tensor.numpy() for tensor in (mixed, logs, grad)]
+        attend_back(_by_kind(qkv.detach()), turns.numpy(), ctx.lengths_R, *given, _by_kind(grad_qkv))
+        return grad_qkv, None, None, None
 
 
-def _query_blocks(length: int) -> list[tuple[int, int]]:
-    """First and last query of blocks that are short enough to leave out most of the keys that they may not see."""
-    count = -(-length // _QUERY_BLOCK)
-    bounds = [length * number // count for number in range(count + 1)]
-    return list(itertools.pairwise(bounds))
+def _by_kind(qkv: Tensor) -> npt.NDArray[np.float32]:
+    """Queries, keys and values, (S, 3 width), as (S, 3, width)."""
+    array: npt.NDArray[np.float32] = qkv.numpy().reshape(len(qkv), 3, -1)
+    return array
 
 
 def _split(tensor: Tensor, shapes: Sequence[tuple[int, int]]) -> tuple[Tensor, ...]:
@@ -172,7 +143,6 @@ class Policy(nn.Module):
     """
 
     turns: Tensor
-    mask: Tensor
     logit_bias: Tensor
 
     def __init__(
@@ -196,8 +166,6 @@ class Policy(nn.Module):
         bias[list(forbidden_ids)] = -math.inf
         # Derived from the configuration, so not part of a checkpoint. Queries, the first of the two, are scaled too.
         self.register_buffer("turns", torch.stack((turn * self.head_width**-0.5, turn)), persistent=False)
-        longest = min(config.context, _LONGEST_DENSE)
-        self.register_buffer("mask", torch.full((longest, longest), -math.inf).triu(1), persistent=False)
         self.register_buffer("logit_bias", bias, persistent=False)
 
     @property
@@ -229,10 +197,11 @@ class Policy(nn.Module):
             qkv: (S, 3 width), queries, keys and values of the positions of rectangles of (rows, length), one after
                 the other; S is the sum of their products.
         """
-        if qkv.device.type == "cpu" and max(length for _, length in shapes) <= _LONGEST_DENSE:
-            mask, heads = self.mask.to(qkv.dtype), self.config.heads
-            dense: Tensor = _DenseAttention.apply(qkv, self.turns, mask, heads, shapes)  # type: ignore[no-untyped-call]
-            return dense
+        if qkv.device.type == "cpu" and qkv.dtype == torch.float32:
+            turns = torch.view_as_real(self.turns).flatten(2)
+            lengths_R = np.concatenate([np.full(rows, length) for rows, length in shapes])
+            of_rows: Tensor = _AttentionOfRows.apply(qkv, turns, self.config.heads, lengths_R)  # type: ignore[no-untyped-call]
+            return of_rows
         mixed = []
         for part, (rows, length) in zip(_split(qkv, shapes), shapes, strict=True):
             by_head = part.view(rows, length, 3, self.config.heads, -1, 2).permute(2, 0, 3, 1, 4, 5)

@@ -170,6 +170,7 @@ def _versions() -> dict[str, Any]:
             "python": platform.python_version(),
             "torch": torch.__version__,
             "numpy": np.__version__,
+            "numba": version("numba"),
             "gymnasium": gymnasium.__version__,
         },
     }

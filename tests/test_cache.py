@@ -112,9 +112,10 @@ def test_nothing_is_mixed_where_nobody_asks_and_yet_all_is_written() -> None:
         assert torch.equal(asked.memory, not_asked.memory)
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @torch.inference_mode()
-def test_positions_beyond_the_room_are_refused_before_anything_is_written() -> None:
-    cache = made(SequentialCache, 3, 16)
+def test_positions_beyond_the_room_are_refused_before_anything_is_written(kind: type[Cache]) -> None:
+    cache = made(kind, 3, 16)
     fed(cache, None, [15, 15, 15])
     before = cache.memory.clone()
     for row in range(3):
@@ -137,6 +138,21 @@ def test_loaded_rows_attend_as_where_they_come_from(kind: type[Cache]) -> None:
         assert torch.allclose(ours, theirs, atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@torch.inference_mode()
+def test_a_row_that_is_loaded_sees_nothing_of_whoever_was_there_before(kind: type[Cache]) -> None:
+    source, target = made(kind, 2, 16), made(kind, 4, 64)
+    fed(source, range(2), [0, 0], 13)
+    target.memory.fill_(torch.nan)
+    target.load(slice(1, 3), source, slice(0, 2))
+    clean = grown(source, 4, 64)
+    for position in range(13, 40):
+        got, expected = (
+            fed(cache, rows, [position] * 2, seed=2) for cache, rows in ((target, [1, 2]), (clean, [0, 1]))
+        )
+        assert torch.equal(got, expected), position
+
+
 @torch.inference_mode()
 def test_what_a_row_mixes_hangs_on_its_own_past_to_the_last_bit() -> None:
     starts = [0, 3, 15, 16, 29, 46]
@@ -146,7 +162,7 @@ def test_what_a_row_mixes_hangs_on_its_own_past_to_the_last_bit() -> None:
     longer = made(SequentialCache, 64, 200)
     longer.memory.normal_()
     longer.load(slice(0, 6), cache, slice(0, 6))
-    longer.memory[:, 2, :, :, 1:] = 1e30
+    longer.memory[:, 2, :, :, 1:] = torch.nan
     whole = fed(cache, None, starts)
     assert torch.equal(fed(longer, None, starts), whole)
     assert torch.equal(fed(longer, None, starts[:4]), whole[:, :4])

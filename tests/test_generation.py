@@ -11,8 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents import generation
-from agents.cache import Cache, new_cache
+from agents import frozen, generation
+from agents.cache import BatchedCache, Cache, SequentialCache, new_cache
 from agents.config import PolicyConfig
 from agents.engine import packed_logits
 from agents.frozen import FrozenPolicy
@@ -82,11 +82,11 @@ def run(
     numbers = list(range(rows)) if isinstance(rows, int) else list(rows)
     prompts = [[1, 4, 5, 6, END], [1, 7, END], [1, *range(3, 11), *range(3, 11), END]]
     conversation = Scripted(numbers, turns, delay)
-    frozen = FrozenPolicy(policy)
-    frozen.block_rows = block_rows
+    decoder = FrozenPolicy(policy)
+    decoder.block_rows = block_rows
     stream = np.array(numbers) % streams
     generated = generate(
-        frozen,
+        decoder,
         prompts,
         stream % 3,
         rng.key(1, "sampling", stream),
@@ -121,6 +121,49 @@ def test_rows_do_not_depend_on_how_late_replies_come_or_how_many_rows_are_decode
     for delay, live_rows, block_rows in ((1, 256, 128), (7, 256, 5), (0, 4, 128), (3, 5, 4), (2, 16, 8)):
         again, _ = run(policy, delay=delay, live_rows=live_rows, block_rows=block_rows)
         assert same(reference, again), (delay, live_rows, block_rows)
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_batched_products_sample_the_same(heads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache of a GPU, through everything that becomes of a cache while rows come and go."""
+    policy = make_policy(heads=heads)
+    reference, _ = run(policy, 60, streams=20)
+    monkeypatch.setattr(frozen, "new_cache", BatchedCache)
+    for delay, live_rows, block_rows in ((0, 256, 128), (7, 20, 5), (3, 12, 128)):
+        again, _ = run(policy, 60, streams=20, delay=delay, live_rows=live_rows, block_rows=block_rows)
+        assert np.array_equal(again.tokens_NT, reference.tokens_NT), (delay, live_rows, block_rows)
+        assert np.abs(again.logprobs_NT - reference.logprobs_NT).max() < 1e-5
+
+
+@pytest.mark.parametrize("kind", [SequentialCache, BatchedCache])
+def test_a_policy_that_diverged_leaves_the_rows_of_another_alone(
+    kind: type[Cache], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their rows come and go in the same places: see agents.stack."""
+    sound, broken = make_policy(), make_policy()
+    with torch.no_grad():
+        for parameter in broken.parameters():
+            parameter.fill_(torch.nan)
+    monkeypatch.setattr(frozen, "new_cache", kind)
+    for seed in range(8):
+        decoder = FrozenPolicy(sound, broken)
+        decoder.block_rows = 12
+        owners = np.random.default_rng(seed).integers(0, 2, 48)
+        prompts = [[1, 4, 5, 6, END], [1, 7, 8, END]]
+        generated = generate(
+            decoder,
+            prompts,
+            owners,
+            rng.key(seed, "sampling", np.arange(48)),
+            Scripted(list(range(48)), 5, 7),
+            context=CONTEXT,
+            end=END,
+            max_turn_tokens=12,
+            live_rows=10,
+            owner_of_prompt=np.array([0, 1]),
+        )
+        assert np.isfinite(generated.logprobs_NT[owners == 0]).all(), seed
+        assert not np.isfinite(generated.logprobs_NT[owners == 1]).all()
 
 
 class Verbose(Scripted):
@@ -249,7 +292,7 @@ class CountingDecoder:
     block_rows, block_cost = 8, 100
 
     def new_cache(self, rows: int, positions: int) -> Cache:
-        return new_cache(1, rows, 1, positions, 1, torch.float32, self.device)
+        return new_cache(1, rows, 1, positions, 2, torch.float32, self.device)
 
     def prefill(self, tokens_NQ: torch.Tensor, cache: Cache, owners_N: Ints) -> None:
         assert cache.positions >= tokens_NQ.shape[1]
@@ -328,13 +371,21 @@ def test_sampling_by_inverse_cdf_has_the_softmax_frequencies(sampler: Sampler) -
     assert torch.allclose(frequencies, torch.softmax(logits, -1), atol=0.005)
 
 
-@pytest.mark.parametrize("sampler", [SAMPLERS[0], sample_tokens])
-@pytest.mark.parametrize("broken", [torch.nan, torch.inf])
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("broken", [torch.nan, -torch.nan, torch.inf])
 def test_what_a_diverged_policy_samples_has_no_finite_log_probability(sampler: Sampler, broken: float) -> None:
-    """Or nobody would notice: see agents.rollout.check_finite."""
-    tokens, logprobs = sampler(torch.full((3, 20), broken), torch.tensor([0.0, 0.5, 0.9]))
-    assert ((tokens >= 0) & (tokens < 20)).all()
-    assert not logprobs.isfinite().any()
+    """Or nobody would notice, also where a single logit is no number: see agents.rollout.check_finite."""
+    draws = torch.tensor([0.0, 0.5, 1.0 - 2.0**-23])
+    for vocabulary in (1, 5, 16, 20, 37):
+        whole = torch.full((3, vocabulary), broken)
+        for place in range(vocabulary):
+            single = torch.randn(3, vocabulary, generator=torch.Generator().manual_seed(place))
+            single[:, 0] = -torch.inf
+            single[:, place] = broken
+            for logits in (whole, single):
+                tokens, logprobs = sampler(logits, draws)
+                assert ((tokens >= 0) & (tokens < vocabulary)).all()
+                assert logprobs.isnan().all(), (vocabulary, place)
 
 
 def test_both_ways_of_sampling_draw_the_same_tokens() -> None:

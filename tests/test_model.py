@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -56,16 +57,14 @@ def gradients(policy: Policy, loss: torch.Tensor) -> dict[str, torch.Tensor]:
     return dict(zip(names, torch.autograd.grad(loss, parameters), strict=True))
 
 
-@pytest.mark.parametrize("longest_dense", [512, 4], ids=["dense", "library"])
-def test_logits_and_gradients_are_those_of_a_plain_transformer(
-    longest_dense: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(model, "_LONGEST_DENSE", longest_dense)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["kernel", "library"])
+def test_logits_and_gradients_are_those_of_a_plain_transformer(dtype: torch.dtype) -> None:
     policy = make_policy()
     with torch.no_grad():
         for name, parameter in policy.named_parameters():
             if name.endswith("gain"):
                 parameter.uniform_(0.5, 1.5, generator=torch.Generator().manual_seed(1))
+    policy.compute_dtype = dtype
     draws = np.random.default_rng(0)
     parts = [torch.from_numpy(draws.integers(2, VOCABULARY, shape)) for shape in ((3, 7), (1, 20), (2, 9))]
     wanted = torch.tensor([0, 5, 6, 20, 21, 33, 40, 58])
@@ -102,10 +101,52 @@ def test_hand_written_derivatives_are_those_of_finite_differences() -> None:
 
     perceptron = (draw(5, 6), draw(5, 6), draw(12, 6), draw(6, 12))
     assert torch.autograd.gradcheck(model._Perceptron.apply, perceptron)
-    turns = make_policy().turns[..., :2].to(torch.complex128)
-    mask = torch.full((4, 4), -math.inf, dtype=torch.float64).triu(1)
-    shapes = [(2, 3), (1, 4)]
-    assert torch.autograd.gradcheck(lambda x: model._DenseAttention.apply(x, turns, mask, 2, shapes), (draw(10, 24),))
+
+
+def qkv_of(shapes: Sequence[tuple[int, int]], width: int, scale: float = 1.0) -> torch.Tensor:
+    count = sum(rows * length for rows, length in shapes)
+    return scale * torch.randn(count, 3 * width, generator=torch.Generator().manual_seed(count))
+
+
+@pytest.mark.parametrize(("width", "heads"), [(4, 2), (6, 1), (24, 2), (64, 4), (64, 2), (96, 2)])
+@pytest.mark.parametrize("scale", [1.0, 8.0])
+def test_attention_of_rows_and_its_derivative_are_those_of_plain_products_in_double_precision(
+    width: int, heads: int, scale: float
+) -> None:
+    policy = Policy(PolicyConfig(layers=1, width=width, heads=heads, context=128), VOCABULARY)
+    shapes = [(3, 7), (1, 1), (2, 16), (1, 17), (2, 33), (1, 47), (1, 128)]
+    qkv = qkv_of(shapes, width, scale)
+    by = torch.randn(len(qkv), width, generator=torch.Generator().manual_seed(1))
+    ours, theirs = qkv.clone().requires_grad_(), qkv.double().requires_grad_()
+    mixed = policy.attend(ours, shapes)
+    mixed.backward(by)
+    plain, start = [], 0
+    for rows, length in shapes:
+        part = theirs[start : start + rows * length].view(rows, length, 3, heads, -1).permute(2, 0, 3, 1, 4)
+        turns = policy.turns[:, None, None, :length].to(torch.complex128)
+        planes = torch.view_as_complex(part[:2].unflatten(-1, (-1, 2)).contiguous()) * turns
+        q, k = torch.view_as_real(planes).flatten(-2)
+        weights = (q @ k.mT).masked_fill(torch.ones(length, length, dtype=torch.bool).triu(1), -math.inf).softmax(-1)
+        plain.append((weights @ part[2]).transpose(1, 2).reshape(rows * length, width))
+        start += rows * length
+    torch.cat(plain).backward(by.double())
+    for got, exact in ((mixed, torch.cat(plain)), (ours.grad, theirs.grad)):
+        assert got is not None
+        assert exact is not None
+        assert torch.allclose(got.double(), exact, atol=1e-6 * scale**2 * float(exact.detach().abs().max()))
+
+
+def test_what_attention_comes_to_in_a_row_hangs_on_that_row_alone_to_the_last_bit() -> None:
+    policy = Policy(PolicyConfig(layers=1, width=32, heads=2, context=128), VOCABULARY)
+    qkv = qkv_of([(6, 40)], 32)
+    qkv[40:80] = torch.nan
+    whole = policy.attend(qkv, [(6, 40)])
+    assert whole[40:80].isnan().all()
+    for row in (0, 2, 5):
+        own = slice(40 * row, 40 * row + 40)
+        assert torch.equal(policy.attend(qkv[own].contiguous(), [(1, 40)]), whole[own])
+        # What comes after a position, in its block of keys too, is nothing to it.
+        assert torch.equal(policy.attend(qkv[own][:21].contiguous(), [(1, 21)]), whole[own][:21])
 
 
 def test_decoding_by_cache_gives_the_logits_of_one_pass() -> None:
