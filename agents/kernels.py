@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+import llvmlite
 import llvmlite.binding as llvm
 import numba
 import numpy as np
@@ -25,17 +26,24 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _options: dict[str, Any] = {"fastmath": {"reassoc", "contract", "nsz"}, "error_model": "numpy", "nogil": True}
 _jit: Callable[..., Callable[[Callable[..., Any]], Any]] = numba.njit
 
-# What a compiled function is made from, as it was when it was read.
-_made_from = (Path(__file__).read_bytes(), numba.__version__, llvm.get_host_cpu_name(), llvm.get_host_cpu_features())
+# What a compiled function is made from, as it is when it is imported.
+_made_from = (
+    Path(__file__).read_bytes(),
+    numba.__version__,
+    llvmlite.__version__,
+    llvm.get_host_cpu_name(),
+    llvm.get_host_cpu_features().flatten(),
+)
 _DIGEST = hashlib.sha256(repr(_made_from).encode()).hexdigest()[:16]
 
 
 def _compiled(*constants: int) -> Callable[[_Function], _Function]:
     """Compiles a function at its first call, and keeps what was compiled beside this file or in the user's folder.
 
-    In a file of its own for each source, processor and value of what the function closes over, ``constants``: where
-    several share a file, as Numba has it, two processes that write at once, or one that is killed between an index and
-    its entry, can leave what is then taken for another function. Where nothing can be written nothing is kept.
+    In a file of its own for each source, processor and value of what the function closes over, ``constants`` (and it is
+    called with one kind of arrays): where several share a file, as Numba has it, two processes that write at once, or
+    one that is killed between an index and its entry, can leave what is then taken for another function. Where no
+    folder can be written to nothing is kept. What earlier sources left is not removed.
     """
 
     def decorate(function: _Function) -> _Function:
@@ -365,15 +373,15 @@ def attention_of_rows(head_width: int) -> tuple[Callable[..., None], Callable[..
     """Compiled causal attention of whole rows, and its derivative, for heads of a width D.
 
     Sixteen queries at a time, beside one another in a vector, with one key after another up to the last that any of
-    them sees: what softmax takes from all keys is then taken lane by lane. As Dao 2023 (2307.08691), the derivative
-    reckons the weights anew from the logarithm of their sum. All of a row's head stays in the first-level cache where
-    rows are as long as here. The functions' arguments, all contiguous:
+    them sees: what softmax takes from all keys is then taken lane by lane. As Dao et al. 2022 (2205.14135), the
+    derivative reckons the weights anew, from the largest score and the sum of the exponentials, so that no weight is
+    written to memory. The functions' arguments, all contiguous:
 
     - qkv: (S, 3, heads D), queries, keys and values of all positions, row after row.
     - turns: (2, longest, D), by which queries and keys are turned, as real and imaginary by turns; the queries' scale
       is part of it.
-    - lengths: (R,), positions of each row.
-    - mixed: (S, heads D), and logs: (S, heads), the logarithms: the first function writes them, the second reads them.
+    - lengths: (R,), positions of each row, one row or more: their sum is S, and none is longer than ``turns``.
+    - mixed: (S, heads D), most and sums: (S, heads), of the exponentials: the first function writes, the second reads.
     - grad: (S, heads D), grad_qkv: (S, 3, heads D): of the second; the last is written.
 
     Raises ValueError for an odd width.
@@ -382,49 +390,56 @@ def attention_of_rows(head_width: int) -> tuple[Callable[..., None], Callable[..
     part, block = 8 if width % 16 else 16, LANES * width
 
     @_compiled(head_width)
-    def attend_rows(qkv: Any, turns: Any, lengths: Any, mixed: Any, logs: Any) -> None:
+    def attend_rows(qkv: Any, turns: Any, lengths: Any, mixed: Any, most: Any, sums: Any) -> None:
         room = (lengths.max() + LANES - 1) // LANES
         keys, values = np.zeros(room * block, np.float32), np.zeros(room * block, np.float32)
         weights = np.empty(room * LANES * LANES, np.float32)
         query, total = np.zeros(block, np.float32), np.empty(block, np.float32)
-        most, norm = np.empty(LANES, np.float32), np.empty(LANES, np.float32)
+        highest, total_weight = np.empty(LANES, np.float32), np.empty(LANES, np.float32)
         start = 0
         for length in lengths:
-            for h in range(logs.shape[1]):
+            for h in range(most.shape[1]):
                 own = slice(h * head_width, (h + 1) * head_width)
                 for j in range(length):
                     _turn(qkv[start + j, 1, own], turns[1, j], keys, j * width, 1, head_width)
                     value = qkv[start + j, 2, own]
                     for d in range(head_width):
                         values[j * width + d] = value[d]
+                # Of a longer row before it may be left what is no number, which a weight of 0 would not hide.
+                for j in range(length * width, (length + LANES - 1) // LANES * block):
+                    keys[j] = 0
+                    values[j] = 0
                 for first in range(0, length, LANES):
                     count, end = min(LANES, length - first), first + LANES
                     for i in range(count):
                         _turn(qkv[start + first + i, 0, own], turns[0, first + i], query, i, LANES, head_width)
                     _products(keys, query, weights, end, width, part)
                     _hide(weights, first)
-                    most[:] = -_INFINITY
+                    highest[:] = -_INFINITY
                     for j in range(0, end, 2):
                         two = weights[j * LANES : (j + 2) * LANES]
                         for i in range(LANES):
-                            most[i] = max(most[i], max(two[i], two[LANES + i]))
-                    norm[:] = 0
+                            highest[i] = max(highest[i], max(two[i], two[LANES + i]))
+                    total_weight[:] = 0
                     for j in range(0, end, 2):
                         two = weights[j * LANES : (j + 2) * LANES]
                         for i in range(LANES):
-                            one, another = _exp(two[i] - most[i]), _exp(two[LANES + i] - most[i])
+                            one, another = _exp(two[i] - highest[i]), _exp(two[LANES + i] - highest[i])
                             two[i], two[LANES + i] = one, another
-                            norm[i] += one + another
+                            total_weight[i] += one + another
                     _mix(weights, values, total, end, width, part)
                     for i in range(count):
-                        logs[start + first + i, h] = most[i] + np.log(norm[i])
-                        out = mixed[start + first + i, own]
+                        place = start + first + i
+                        most[place, h], sums[place, h] = highest[i], total_weight[i]
+                        out, share = mixed[place, own], _ONE / total_weight[i]
                         for d in range(head_width):
-                            out[d] = total[d * LANES + i] / norm[i]
+                            out[d] = total[d * LANES + i] * share
             start += length
 
     @_compiled(head_width)
-    def attend_rows_back(qkv: Any, turns: Any, lengths: Any, mixed: Any, logs: Any, grad: Any, grad_qkv: Any) -> None:
+    def attend_rows_back(
+        qkv: Any, turns: Any, lengths: Any, mixed: Any, most: Any, sums: Any, grad: Any, grad_qkv: Any
+    ) -> None:
         room = (lengths.max() + LANES - 1) // LANES
         keys, values = np.zeros(room * block, np.float32), np.zeros(room * block, np.float32)
         grad_keys, grad_values = np.empty(room * block, np.float32), np.empty(room * block, np.float32)
@@ -433,23 +448,28 @@ def attention_of_rows(head_width: int) -> tuple[Callable[..., None], Callable[..
         query, queries = np.zeros(block, np.float32), np.zeros(block, np.float32)
         grad_mixed, grads = np.zeros(block, np.float32), np.zeros(block, np.float32)
         total = np.empty(block, np.float32)
-        log, inner = np.zeros(LANES, np.float32), np.zeros(LANES, np.float32)
+        highest, share, inner = np.zeros(LANES, np.float32), np.zeros(LANES, np.float32), np.zeros(LANES, np.float32)
         start = 0
         for length in lengths:
-            for h in range(logs.shape[1]):
+            for h in range(most.shape[1]):
                 own = slice(h * head_width, (h + 1) * head_width)
                 for j in range(length):
                     _turn(qkv[start + j, 1, own], turns[1, j], keys, j * width, 1, head_width)
                     value = qkv[start + j, 2, own]
                     for d in range(head_width):
                         values[j * width + d] = value[d]
+                # Of a longer row before it may be left what is no number, which a weight of 0 would not hide.
+                for j in range(length * width, (length + LANES - 1) // LANES * block):
+                    keys[j] = 0
+                    values[j] = 0
                 grad_keys[:] = 0
                 grad_values[:] = 0
                 for first in range(0, length, LANES):
                     count, end = min(LANES, length - first), first + LANES
                     if count < LANES:
                         # Of queries that are not there nothing is derived.
-                        query[:], queries[:], grad_mixed[:], grads[:], log[:], inner[:] = 0, 0, 0, 0, 0, 0
+                        query[:], queries[:], grad_mixed[:], grads[:] = 0, 0, 0, 0
+                        highest[:], share[:], inner[:] = 0, 0, 0
                     for i in range(count):
                         place = start + first + i
                         _turn(qkv[place, 0, own], turns[0, first + i], query, i, LANES, head_width)
@@ -461,14 +481,14 @@ def attention_of_rows(head_width: int) -> tuple[Callable[..., None], Callable[..
                             grads[i * width + d] = by[d]
                             product += by[d] * out[d]
                         inner[i] = product
-                        log[i] = logs[place, h]
+                        highest[i], share[i] = most[place, h], _ONE / sums[place, h]
                     _products(keys, query, weights, end, width, part)
                     _products(values, grad_mixed, scores, end, width, part)
                     _hide(weights, first)
                     for j in range(end):
                         w, s = weights[j * LANES : (j + 1) * LANES], scores[j * LANES : (j + 1) * LANES]
                         for i in range(LANES):
-                            weight = _exp(w[i] - log[i])
+                            weight = _exp(w[i] - highest[i]) * share[i]
                             w[i] = weight
                             s[i] = weight * (s[i] - inner[i])
                     _mix(scores, keys, total, end, width, part)

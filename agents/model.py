@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from agents import kernels
 from agents.config import PolicyConfig
@@ -90,25 +91,26 @@ class _AttentionOfRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, qkv: Tensor, turns: Tensor, heads: int, lengths_R: Ints) -> Tensor:
         attend, _ = kernels.attention_of_rows(turns.shape[-1])
-        mixed, logs = qkv.new_empty(len(qkv), qkv.shape[1] // 3), qkv.new_empty(len(qkv), heads)
-        attend(_by_kind(qkv), turns.numpy(), lengths_R, mixed.numpy(), logs.numpy())
-        ctx.save_for_backward(qkv, turns, mixed, logs)
+        mixed, most, sums = (qkv.new_empty(len(qkv), size) for size in (qkv.shape[1] // 3, heads, heads))
+        attend(_by_kind(qkv), turns.numpy(), lengths_R, mixed.numpy(), most.numpy(), sums.numpy())
+        ctx.save_for_backward(qkv, turns, mixed, most, sums)
         ctx.lengths_R = lengths_R
         return mixed
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        qkv, turns, mixed, logs = ctx.saved_tensors
+        qkv, turns, *found = ctx.saved_tensors
         _, attend_back = kernels.attention_of_rows(turns.shape[-1])
         grad_qkv, grad = torch.empty_like(qkv), grads[0].contiguous()
-        given = [tensor.numpy() for tensor in (mixed, logs, grad)]
-        attend_back(_by_kind(qkv.detach()), turns.numpy(), ctx.lengths_R, *given, _by_kind(grad_qkv))
+        given = [tensor.numpy() for tensor in (*found, grad)]
+        attend_back(_by_kind(qkv), turns.numpy(), ctx.lengths_R, *given, _by_kind(grad_qkv))
         return grad_qkv, None, None, None
 
 
 def _by_kind(qkv: Tensor) -> npt.NDArray[np.float32]:
     """Queries, keys and values, (S, 3 width), as (S, 3, width)."""
-    array: npt.NDArray[np.float32] = qkv.numpy().reshape(len(qkv), 3, -1)
+    array: npt.NDArray[np.float32] = qkv.contiguous().numpy().reshape(len(qkv), 3, -1)
     return array
 
 
@@ -196,10 +198,14 @@ class Policy(nn.Module):
         Args:
             qkv: (S, 3 width), queries, keys and values of the positions of rectangles of (rows, length), one after
                 the other; S is the sum of their products.
+
+        Raises ValueError where it is not, or where a rectangle is longer than the context.
         """
+        lengths_R = np.concatenate([np.full(rows, length) for rows, length in shapes])
+        if lengths_R.sum() != len(qkv) or lengths_R.max() > self.config.context:
+            raise ValueError(f"{len(qkv)} positions, context {self.config.context}, but rectangles of {list(shapes)}")
         if qkv.device.type == "cpu" and qkv.dtype == torch.float32:
             turns = torch.view_as_real(self.turns).flatten(2)
-            lengths_R = np.concatenate([np.full(rows, length) for rows, length in shapes])
             of_rows: Tensor = _AttentionOfRows.apply(qkv, turns, self.config.heads, lengths_R)  # type: ignore[no-untyped-call]
             return of_rows
         mixed = []

@@ -171,6 +171,7 @@ def _versions() -> dict[str, Any]:
             "torch": torch.__version__,
             "numpy": np.__version__,
             "numba": version("numba"),
+            "llvmlite": version("llvmlite"),
             "gymnasium": gymnasium.__version__,
         },
     }

@@ -47,8 +47,8 @@ width = {width}
 attend, _ = kernels.attention_of_rows(width)
 qkv = np.arange(3 * width, dtype=np.float32).reshape(1, 3, width)
 turns = np.zeros((2, 1, width), dtype=np.float32)
-mixed, logs = np.zeros((1, width), dtype=np.float32), np.zeros((1, 1), dtype=np.float32)
-attend(qkv, turns, np.array([1]), mixed, logs)
+mixed, most, sums = (np.zeros((1, size), dtype=np.float32) for size in (width, 1, 1))
+attend(qkv, turns, np.array([1]), mixed, most, sums)
 assert mixed.tolist() == qkv[:, 2].tolist(), mixed
 print(sum(attend.stats.cache_hits.values()))
 """

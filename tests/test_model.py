@@ -113,8 +113,8 @@ def qkv_of(shapes: Sequence[tuple[int, int]], width: int, scale: float = 1.0) ->
 def test_attention_of_rows_and_its_derivative_are_those_of_plain_products_in_double_precision(
     width: int, heads: int, scale: float
 ) -> None:
-    policy = Policy(PolicyConfig(layers=1, width=width, heads=heads, context=128), VOCABULARY)
-    shapes = [(3, 7), (1, 1), (2, 16), (1, 17), (2, 33), (1, 47), (1, 128)]
+    policy = Policy(PolicyConfig(layers=1, width=width, heads=heads, context=608), VOCABULARY)
+    shapes = [(3, 7), (1, 1), (2, 16), (1, 17), (2, 33), (1, 47), (1, 600), (1, 128)]
     qkv = qkv_of(shapes, width, scale)
     by = torch.randn(len(qkv), width, generator=torch.Generator().manual_seed(1))
     ours, theirs = qkv.clone().requires_grad_(), qkv.double().requires_grad_()
@@ -136,17 +136,41 @@ def test_attention_of_rows_and_its_derivative_are_those_of_plain_products_in_dou
         assert torch.allclose(got.double(), exact, atol=1e-6 * scale**2 * float(exact.detach().abs().max()))
 
 
-def test_what_attention_comes_to_in_a_row_hangs_on_that_row_alone_to_the_last_bit() -> None:
+def attended(policy: Policy, qkv: torch.Tensor, shapes: Sequence[tuple[int, int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """What is mixed, and the derivative of its sum."""
+    own = qkv.clone().requires_grad_()
+    mixed = policy.attend(own, shapes)
+    mixed.sum().backward()
+    assert own.grad is not None
+    return mixed.detach(), own.grad
+
+
+@pytest.mark.parametrize("broken", [torch.nan, torch.inf])
+def test_what_attention_comes_to_in_a_row_hangs_on_that_row_alone_to_the_last_bit(broken: float) -> None:
     policy = Policy(PolicyConfig(layers=1, width=32, heads=2, context=128), VOCABULARY)
-    qkv = qkv_of([(6, 40)], 32)
-    qkv[40:80] = torch.nan
-    whole = policy.attend(qkv, [(6, 40)])
-    assert whole[40:80].isnan().all()
-    for row in (0, 2, 5):
-        own = slice(40 * row, 40 * row + 40)
-        assert torch.equal(policy.attend(qkv[own].contiguous(), [(1, 40)]), whole[own])
-        # What comes after a position, in its block of keys too, is nothing to it.
-        assert torch.equal(policy.attend(qkv[own][:21].contiguous(), [(1, 21)]), whole[own][:21])
+    shapes = [(1, 128), (1, 40), (1, 21), (2, 40), (1, 3)]
+    starts = np.cumsum([0, 128, 40, 21, 40, 40, 3])
+    qkv = qkv_of(shapes, 32)
+    for row in (0, 1, 3):
+        qkv[starts[row] : starts[row + 1]] = broken
+    whole = attended(policy, qkv, shapes)
+    for row in range(6):
+        own = slice(starts[row], starts[row + 1])
+        for got, alone in zip(whole, attended(policy, qkv[own], [(1, own.stop - own.start)]), strict=True):
+            if row in (0, 1, 3):
+                assert not got[own].isfinite().any()
+            else:
+                assert torch.equal(got[own], alone), row
+    # What comes after a position, in its block of keys too, is nothing to it.
+    longer, shorter = (policy.attend(qkv_of([(1, 40)], 32)[:length], [(1, length)]) for length in (40, 21))
+    assert torch.equal(longer[:21], shorter)
+
+
+def test_rectangles_that_are_not_those_of_the_positions_are_refused() -> None:
+    policy = Policy(PolicyConfig(layers=1, width=32, heads=2, context=32), VOCABULARY)
+    for count, shapes in ((10, [(1, 5)]), (10, [(2, 6)]), (33, [(1, 33)])):
+        with pytest.raises(ValueError, match="rectangles of"):
+            policy.attend(torch.zeros(count, 96), shapes)
 
 
 def test_decoding_by_cache_gives_the_logits_of_one_pass() -> None:

@@ -25,9 +25,10 @@ from agents.config import AlgoConfig, Config, PolicyConfig
 from agents.engine import ALONE, Sampling
 from agents.grpo import TrainingBatch, UpdateStats, update
 from agents.model import Policy
+from agents.packing import pack, rectangles
 from agents.runs import read_metrics
 from agents.signals import Stopped, StopSignals
-from agents.stack import Stack, joint_sample, train_stack
+from agents.stack import Stack, _Gradients, joint_backward, joint_sample, train_stack
 from agents.trainer import Trainer, train
 from experiments import executors
 from tests.tiny import Silent, rows, tiny_config
@@ -113,6 +114,26 @@ def test_an_update_in_a_stack_agrees_with_the_separate_one() -> None:
         for (name, one), other in zip(alone[number].named_parameters(), together[number].parameters(), strict=True):
             assert torch.allclose(one.grad, other.grad, atol=1e-5), (number, name)  # type: ignore[arg-type]
             assert torch.allclose(one, other, atol=1e-5), (number, name)
+
+
+def test_a_run_that_diverged_leaves_the_gradients_of_the_others_alone() -> None:
+    made = policies(3)
+    with torch.no_grad():
+        for parameter in made[1].parameters():
+            parameter.fill_(torch.nan)
+    batches = [batch(8, 0), batch(8, 1), batch(8, 2)]
+    packed = [
+        pack(part.tokens_NT, part.sampled_NT, part.lengths_N, rectangles(part.lengths_N, 16), torch.device("cpu"))
+        for part in batches
+    ]
+    for order in ([0, 1, 2], [1, 0, 2], [2, 1, 0]):
+        for policy in made:
+            policy.zero_grad()
+        joint_backward([_Gradients(made[n], packed[n], lambda logits: logits[:, 2:10].sum()) for n in order])
+        for number, policy in enumerate(made):
+            for parameter in policy.parameters():
+                assert parameter.grad is not None
+                assert bool(parameter.grad.isfinite().all()) == (number != 1), (order, number)
 
 
 def wanted(policy: Policy, number: int, delay: int = 0) -> Sampling:
