@@ -139,6 +139,16 @@ class _Blocks:
         self.memory, self.positions = memory, memory.shape[4] * kernels.LANES
         self.layers = list(memory.flatten(-2).numpy())
 
+    def copy(self, rows: Rows, source: _Blocks, source_rows: Rows) -> None:
+        """The first positions of some rows, as many as both have room for."""
+        if self.positions == source.positions:
+            # What is moved within a cache: layer by layer a row lies together, and NumPy copies it at once.
+            for ours, theirs in zip(self.layers, source.layers, strict=True):
+                ours.reshape(len(ours), -1)[rows] = theirs.reshape(len(theirs), -1)[source_rows]
+            return
+        blocks = min(self.memory.shape[4], source.memory.shape[4])
+        self.memory[:, rows, :, :, :blocks] = source.memory[:, source_rows, :, :, :blocks]
+
 
 class SequentialCache(Cache):
     """On a processor: what a row and a head attend to lies together, and is read once, in order.
@@ -174,20 +184,16 @@ class SequentialCache(Cache):
         cache._shared = self._blocks(sum(len(places) for places, _ in distinct), int(lengths_N.max()))
         first = 0
         for (own, source, _), (places, which) in zip(prompts, distinct, strict=True):
-            cache._copy_shared(slice(first, first + len(places)), source._own, places)
+            cache._shared.copy(slice(first, first + len(places)), source._own, places)
             cache._shared_by[own] = first + which
             first += len(places)
         return cache
-
-    def _copy_shared(self, numbers: slice, source: _Blocks, chosen: Ints) -> None:
-        blocks = min(source.memory.shape[4], self._shared.memory.shape[4])
-        self._shared.memory[:, numbers, :, :, :blocks] = source.memory[:, chosen, :, :, :blocks]
 
     def needed(self, positions: Ints, rows: Rows) -> int:
         return int((positions - self._shared_length[rows]).max()) + 1
 
     def load(self, rows: Rows, source: Self, source_rows: Rows) -> None:
-        self.memory[:, rows, :, :, : source.memory.shape[4]] = source.memory[:, source_rows]
+        self._own.copy(rows, source._own, source_rows)
         by, self._shared_length[rows] = source._shared_by[source_rows], source._shared_length[source_rows]
         if source._shared is not self._shared:
             by = self._share_with(source, by)
@@ -199,8 +205,8 @@ class SequentialCache(Cache):
         ours, self._shared_by = np.unique(self._shared_by, return_inverse=True)
         theirs, which = np.unique(by, return_inverse=True)
         self._shared = self._blocks(len(ours) + len(theirs), max(shared.positions for shared in both))
-        self._copy_shared(slice(0, len(ours)), both[0], ours)
-        self._copy_shared(slice(len(ours), len(ours) + len(theirs)), both[1], theirs)
+        self._shared.copy(slice(0, len(ours)), both[0], ours)
+        self._shared.copy(slice(len(ours), len(ours) + len(theirs)), both[1], theirs)
         return len(ours) + which
 
     def at(self, rows_N: Tensor | None, positions_NQ: Tensor, turns: Tensor) -> Any:

@@ -220,7 +220,7 @@ class _Block:
         # What stays in the freed slots computes along where there are fewer than MIN_ROWS, and is never read.
         self.state[1:, count : self.count] = 0
         self.count = count
-        if 3 * count <= 2 * self.cache.rows > 4 * MIN_ROWS:
+        if 2 * count <= self.cache.rows > 4 * MIN_ROWS:
             # Or the blocks that are nearly over would together hold several times the memory of the live rows.
             used = slice(0, max(count, MIN_ROWS))
             cache = self.cache.like(used.stop, self.cache.positions)

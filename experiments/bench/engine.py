@@ -382,13 +382,17 @@ def _many(config: BenchConfig) -> Iterator[Row]:
         few, many = (_Steps(size.policy, n // 16, 0, config.seed, Path(folder)) for n in (LIVE_ROWS, MANY))
         try:
             few.measure(0), many.measure(0)
-            sides = {"few": lambda index: few.measure(index)[1], "many": lambda index: many.measure(index)[1]}
+            # As many rollouts on either side.
+            sides = {
+                "few": lambda index: sum(few.measure(index)[1] for _ in range(MANY // LIVE_ROWS)),
+                "many": lambda index: many.measure(index)[1],
+            }
             rounds = interleaved(max(2, config.rounds // 3), sides)
         finally:
             few.setup.close()
             many.setup.close()
     each = [seconds / MANY for seconds in rounds["many"]]
-    ratio = paired(each, [seconds / LIVE_ROWS for seconds in rounds["few"]])
+    ratio = paired(each, [seconds / MANY for seconds in rounds["few"]])
     name = f"{size.name}: a rollout of {MANY} a step"
     yield Row(name, 1e6 * statistics.median(each), "us", ratio, f"of {LIVE_ROWS} a step", 1.1)
     memory = {count: _peak_memory(count, config.seed) for count in (LIVE_ROWS, MANY)}
