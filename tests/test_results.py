@@ -20,6 +20,7 @@ from experiments.estimands import (
     SINCE,
     Estimate,
     Figure,
+    beside_control,
     estimate,
     label,
 )
@@ -113,6 +114,18 @@ def test_the_table_of_leads_is_that_of_its_store() -> None:
     ]
     found = [answers(runs, *contrast) for contrast in contrasts]
     assert [row[1:] for row in rows] == [[column["ρ 0"], column["ρ 0.9"]] for column in found]
+
+
+def test_the_table_of_every_rule_is_that_of_its_store() -> None:
+    runs = read_runs(STORES / "selectors" / "store")
+    (_, *rows) = next(table for table in tables(RESULTS) if table[0][0] == "less `stratified`")
+    found: dict[str, list[str]] = {}
+    figures = [beside_control(runs, figure) for figure in (GOOD_FIRST, ACCURACY)]
+    for setting in figures[0]:
+        for figure in figures:
+            for estimated in figure[setting]:
+                found.setdefault(f"`{estimated.contrast.ours}`", []).append(written(estimated))
+    assert {first: cells for first, *cells in rows} == found
 
 
 def test_the_table_of_the_other_families_is_that_of_their_store() -> None:
