@@ -7,7 +7,7 @@ import math
 import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +53,38 @@ def _mapped(size: int) -> Tensor:
         with contextlib.suppress(OSError):  # a kernel without them
             memory.madvise(mmap.MADV_HUGEPAGE)
     return torch.frombuffer(memory, dtype=torch.uint8)
+
+
+class Attention(Protocol):
+    """What decoding asks of a cache."""
+
+    def at(self, rows_N: Tensor | None, positions_NQ: Tensor, turns: Tensor) -> Any:
+        """See ``Cache.at``."""
+
+    def attend(self, layer: int, qkv: Tensor, at: Any, *, wanted: bool = True) -> Tensor | None:
+        """See ``Cache.attend``."""
+
+
+def together(parts: Sequence[tuple[Cache, slice]]) -> Attention:
+    """The first rows of several caches, one after the other: which of all of them are the first of each."""
+    return parts[0][0] if len(parts) == 1 else _Together(parts)
+
+
+class _Together:
+    def __init__(self, parts: Sequence[tuple[Cache, slice]]) -> None:
+        self._parts = parts
+
+    def at(self, rows_N: Tensor | None, positions_NQ: Tensor, turns: Tensor) -> Any:
+        assert rows_N is None
+        return [cache.at(None, positions_NQ[own], turns[own]) for cache, own in self._parts]
+
+    def attend(self, layer: int, qkv: Tensor, at: Any, *, wanted: bool = True) -> Tensor | None:
+        mixed = [
+            found
+            for (cache, own), where in zip(self._parts, at, strict=True)
+            if (found := cache.attend(layer, qkv[own], where, wanted=wanted)) is not None
+        ]
+        return torch.cat(mixed) if mixed else None
 
 
 class Cache(ABC):

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from agents.cache import Cache, new_cache
+from agents.cache import Attention, Cache, new_cache
 from agents.model import Policy
 
 Ints = npt.NDArray[np.int64]
@@ -237,7 +237,7 @@ class FrozenPolicy:
         # Nobody asks for what comes after these tokens.
         self._pass(tokens_NQ.reshape(-1), at, cache, np.repeat(owners_N, length), wanted=False)
 
-    def decode(self, tokens_R: Tensor, positions_R: Tensor, cache: Cache, owners_R: Ints) -> Tensor:
+    def decode(self, tokens_R: Tensor, positions_R: Tensor, cache: Attention, owners_R: Ints) -> Tensor:
         """Feed one token to each of the first R rows of the cache; logits (R, vocabulary) for the next.
 
         Args:
@@ -250,7 +250,7 @@ class FrozenPolicy:
         assert logits is not None
         return logits
 
-    def _pass(self, tokens: Tensor, at: Any, cache: Cache, owners: Ints, *, wanted: bool) -> Tensor | None:
+    def _pass(self, tokens: Tensor, at: Any, cache: Attention, owners: Ints, *, wanted: bool) -> Tensor | None:
         """Through all blocks; logits, if they are wanted."""
         layout = self._weights.layout(owners)
         x = self._weights.embed(tokens, layout)

@@ -1,10 +1,10 @@
 """Sampling of many conversations at once, on token ids alone: nothing here knows of text, tools or tasks.
 
-Live rows are decoded in blocks. Every row of a block stands at a position of its own. A row is *fed* one known
-token an iteration; where the last known token has been fed and the row is not waiting for a reply, a token is
-sampled and becomes known. A reply enters as known tokens, so it is fed while the other rows go on sampling; a
-long one is fed at once. Rows that ended leave their places, waiting ones start in a new block, and small blocks
-are merged.
+Live rows are kept in blocks, several of which are decoded at once. Every row stands at a position of its own. A row
+is *fed* one known token an iteration; where the last known token has been fed and the row is not waiting for a reply,
+a token is sampled and becomes known. A reply enters as known tokens, so it is fed while the other rows go on sampling;
+a long one is fed at once. Rows that ended leave their places, waiting ones start in a new block, and small blocks are
+merged.
 
 Rows with the same prompt and the same draws (as in evaluations under several conditions) are one row until they
 are given different replies.
@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from agents import kernels
-from agents.cache import Cache
+from agents.cache import Attention, Cache, together
 from agents.frozen import MIN_ROWS
 from tool_gym.rng import UInt64s, uniform
 
@@ -55,7 +55,7 @@ class Decoder(Protocol):
     def new_cache(self, rows: int, positions: int) -> Cache: ...
     def prefill(self, tokens_NQ: Tensor, cache: Cache, owners_N: Ints) -> None: ...
     def extend(self, tokens_NQ: Tensor, starts_N: Tensor, cache: Cache, rows_N: Tensor, owners_N: Ints) -> None: ...
-    def decode(self, tokens_R: Tensor, positions_R: Tensor, cache: Cache, owners_R: Ints) -> Tensor: ...
+    def decode(self, tokens_R: Tensor, positions_R: Tensor, cache: Attention, owners_R: Ints) -> Tensor: ...
 
 
 class Conversation(Protocol):
@@ -378,21 +378,34 @@ class _Generation:
                 best, least = (a, b), waste
         return best
 
-    def step(self, block: _Block) -> bool:
-        """Feed a token to each row of a block that has one, and long replies; False if there is nothing to be fed."""
+    def step(self) -> bool:
+        """Feed a token to each row that has one, and long replies; False if there is nothing to be fed.
+
+        As many blocks as a block may have rows are one batch for the weights.
+        """
+        ready = [(block, runnable) for block in self.blocks if (runnable := self._runnable(block)).any()]
+        first = rows = 0
+        for last, (block, _) in enumerate(ready):
+            if last > first and rows + block.count > self.decoder.block_rows:
+                self._feed(ready[first:last])
+                first, rows = last, 0
+            rows += block.count
+        if ready:
+            self._feed(ready[first:])
+        return bool(ready)
+
+    def _runnable(self, block: _Block) -> Bools:
+        """Which slots have a token to be fed, once long replies are fed."""
         count = block.count
         fed, known, chunk = block.fed[:count], block.known[:count], block.chunk[:count]
         at_chunk = (chunk > 0) & (fed + chunk + 1 == known)
-        runnable = (fed < known) & ~at_chunk & (block.row[:count] >= 0)
+        runnable: Bools = (fed < known) & ~at_chunk & (block.row[:count] >= 0)
         chunks = np.flatnonzero(at_chunk)
         # Each time costs about as much as feeding a token to some dozens of rows.
         if len(chunks) * 8 >= count or (len(chunks) and not runnable.any()):
             self._feed_chunks(block, chunks)
             runnable[chunks] = True
-        if not runnable.any():
-            return False
-        self._feed(block, runnable)
-        return True
+        return runnable
 
     def _feed_chunks(self, block: _Block, slots: Ints) -> None:
         # Only chunks of the same padded length go together, as for prompts.
@@ -410,25 +423,34 @@ class _Generation:
         block.fed[slots] += block.chunk[slots]
         block.chunk[slots] = 0
 
-    def _feed(self, block: _Block, runnable: Bools) -> None:
-        """One token for each slot; those that are not runnable compute along."""
-        count, device = max(block.count, MIN_ROWS), self.decoder.device
-        # A row that waits at the end of the context is over; until then it computes along at the last position.
-        position = np.minimum(block.fed[:count], self.context - 1)
-        block.make_room(block.cache.needed(position, slice(0, count)))
-        inputs, uniforms = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.float32)
-        kernels.fed(self.tokens, block.uniforms, block.row[:count], position, inputs, uniforms)
-        owners = block.owner[:count]
-        logits = self.decoder.decode(_tensor(inputs, device), _tensor(position, device), block.cache, owners)
-        new, logprobs = sample_tokens(logits, _tensor(uniforms, device))
-        over = np.empty(count, dtype=np.int64)
-        slots = (block.row, block.fed, block.known, block.waiting, block.turn_start)
-        rows = (self.tokens, self.logprobs, self.sampled, self.clipped)
-        turns = kernels.emitted(
-            new.cpu().numpy(), logprobs.cpu().numpy(), self.end, self.max_turn_tokens, runnable, *slots, *rows, over
+    def _feed(self, ready: Sequence[tuple[_Block, Bools]]) -> None:
+        """One token for each slot of some blocks; those that are not runnable compute along."""
+        counts = [max(block.count, MIN_ROWS) for block, _ in ready]
+        ends = np.cumsum(counts).tolist()
+        places = [slice(end - count, end) for count, end in zip(counts, ends, strict=True)]
+        fed, owners = (
+            np.concatenate([field[:count] for field, count in zip(fields, counts, strict=True)])
+            for fields in ([block.fed for block, _ in ready], [block.owner for block, _ in ready])
         )
-        if turns:
-            self._submit(block, over[:turns])
+        # A row that waits at the end of the context is over; until then it computes along at the last position.
+        position = np.minimum(fed, self.context - 1)
+        inputs, uniforms = np.empty(len(fed), dtype=np.int64), np.empty(len(fed), dtype=np.float32)
+        for (block, _), count, own in zip(ready, counts, places, strict=True):
+            block.make_room(block.cache.needed(position[own], slice(0, count)))
+            kernels.fed(self.tokens, block.uniforms, block.row[:count], position[own], inputs[own], uniforms[own])
+        device = self.decoder.device
+        cache = together([(block.cache, own) for (block, _), own in zip(ready, places, strict=True)])
+        logits = self.decoder.decode(_tensor(inputs, device), _tensor(position, device), cache, owners)
+        sampled, logprobs = (found.cpu().numpy() for found in sample_tokens(logits, _tensor(uniforms, device)))
+        rows = (self.tokens, self.logprobs, self.sampled, self.clipped)
+        for (block, runnable), own in zip(ready, places, strict=True):
+            over = np.empty(block.count, dtype=np.int64)
+            slots = (block.row, block.fed, block.known, block.waiting, block.turn_start)
+            turns = kernels.emitted(
+                sampled[own], logprobs[own], self.end, self.max_turn_tokens, runnable, *slots, *rows, over
+            )
+            if turns:
+                self._submit(block, over[:turns])
 
     def _submit(self, block: _Block, slots: Ints) -> None:
         block.waiting[slots] = 1
@@ -484,8 +506,7 @@ def generate(
         state.admit()
         state.take_replies(block=idle)
         state.tidy()
-        progress = [state.step(block) for block in state.blocks]
-        idle = bool(progress) and not any(progress)
+        idle = bool(state.blocks) and not state.step()
     longest = int(state.lengths.max(initial=0))
     return Generated(
         tokens_NT=state.tokens[:, :longest],

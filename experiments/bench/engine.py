@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agents.cache import Cache
+from agents.cache import Attention, Cache
 from agents.config import AlgoConfig, Config, EnvConfig, NoiseConfig, PolicyConfig, RunConfig
 from agents.frozen import FrozenPolicy
 from agents.generation import Ints, generate
@@ -155,7 +155,7 @@ class _Clocked:
     def extend(self, tokens_NQ: Tensor, starts_N: Tensor, cache: Cache, rows_N: Tensor, owners_N: Ints) -> None:
         self.frozen.extend(tokens_NQ, starts_N, cache, rows_N, owners_N)
 
-    def decode(self, tokens_R: Tensor, positions_R: Tensor, cache: Cache, owners_R: Ints) -> Tensor:
+    def decode(self, tokens_R: Tensor, positions_R: Tensor, cache: Attention, owners_R: Ints) -> Tensor:
         if self.started is None:
             self.started = time.perf_counter()
         return self.frozen.decode(tokens_R, positions_R, cache, owners_R)
