@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import llvmlite
+import numba
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -170,8 +172,8 @@ def _versions() -> dict[str, Any]:
             "python": platform.python_version(),
             "torch": torch.__version__,
             "numpy": np.__version__,
-            "numba": version("numba"),
-            "llvmlite": version("llvmlite"),
+            "numba": numba.__version__,
+            "llvmlite": llvmlite.__version__,
             "gymnasium": gymnasium.__version__,
         },
     }

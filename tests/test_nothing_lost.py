@@ -720,14 +720,21 @@ def test_a_worker_or_zygote_that_is_killed_or_wedged_is_retried_and_counted_and_
     original, hit = pool.submit, list[int]()
 
     def strike(*arguments: Any, **names: Any) -> Any:
+        # They stand still until it is decided who is struck, or a quick one would have answered by then.
+        standing = [] if hit else [worker.pid for worker in pool._workers.values() if worker.pid]
+        for pid in standing:
+            os.kill(pid, signal.SIGSTOP)
         pending = original(*arguments, **names)
-        busy = [worker for worker in pool._workers.values() if worker.pid and len(worker.calls) > 2]
-        if busy and not hit:
+        busy = [worker for worker in pool._workers.values() if worker.pid in standing and len(worker.calls) > 2]
+        if busy:
             assert pool._zygote is not None
             victims = {"worker": busy[0].pid, "zygote": pool._zygote._process.pid}
             hit.extend(victims[name] for name in struck)
             for pid in hit:
                 os.kill(pid, number)
+        for pid in standing:
+            if pid not in hit:
+                os.kill(pid, signal.SIGCONT)
         return pending
 
     monkeypatch.setattr(pool, "submit", strike)
