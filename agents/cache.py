@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from agents import kernels
-from agents.model import rotate_
 
 _SMALL = 1 << 20  # bytes up to which memory is left to the allocator
 
@@ -32,6 +31,20 @@ def new_cache(
     """A cache with room for at least so many positions; zeros, since what is masked must be finite."""
     kind = SequentialCache if device.type == "cpu" and dtype == torch.float32 else BatchedCache
     return kind(layers, rows, heads, positions, head_width, dtype, device)
+
+
+def rotate_(qk: Tensor, turns: Tensor) -> None:
+    """Rotary position embedding (Su et al. 2021), in place: neighbours of the last axis are the coordinates of a plane.
+
+    Args:
+        qk: (..., width), contiguous along the last axis.
+        turns: complex, broadcasts with (..., width / 2).
+    """
+    planes = qk.view(*qk.shape[:-1], -1, 2)
+    if qk.dtype in (torch.float32, torch.float64):
+        torch.view_as_complex(planes).mul_(turns)
+    else:
+        planes.copy_(torch.view_as_real(torch.view_as_complex(planes.float()) * turns))
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -383,7 +383,8 @@ class _Generation:
 
         As many blocks as a block may have rows are one batch for the weights.
         """
-        ready = [(block, runnable) for block in self.blocks if (runnable := self._runnable(block)).any()]
+        prepared = [(block, self._prepare(block)) for block in self.blocks]
+        ready = [(block, runnable) for block, runnable in prepared if runnable.any()]
         first = rows = 0
         for last, (block, _) in enumerate(ready):
             if last > first and rows + block.count > self.decoder.block_rows:
@@ -394,8 +395,8 @@ class _Generation:
             self._feed(ready[first:])
         return bool(ready)
 
-    def _runnable(self, block: _Block) -> Bools:
-        """Which slots have a token to be fed, once long replies are fed."""
+    def _prepare(self, block: _Block) -> Bools:
+        """Feed long replies; returns which slots then have a token to be fed."""
         count = block.count
         fed, known, chunk = block.fed[:count], block.known[:count], block.chunk[:count]
         at_chunk = (chunk > 0) & (fed + chunk + 1 == known)
@@ -428,10 +429,8 @@ class _Generation:
         counts = [max(block.count, MIN_ROWS) for block, _ in ready]
         ends = np.cumsum(counts).tolist()
         places = [slice(end - count, end) for count, end in zip(counts, ends, strict=True)]
-        fed, owners = (
-            np.concatenate([field[:count] for field, count in zip(fields, counts, strict=True)])
-            for fields in ([block.fed for block, _ in ready], [block.owner for block, _ in ready])
-        )
+        fed = np.concatenate([block.fed[:count] for (block, _), count in zip(ready, counts, strict=True)])
+        owners = np.concatenate([block.owner[:count] for (block, _), count in zip(ready, counts, strict=True)])
         # A row that waits at the end of the context is over; until then it computes along at the last position.
         position = np.minimum(fed, self.context - 1)
         inputs, uniforms = np.empty(len(fed), dtype=np.int64), np.empty(len(fed), dtype=np.float32)

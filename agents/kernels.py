@@ -86,7 +86,7 @@ def _exp(x: Any) -> Any:
 
 @_jit(inline="always", **_options)
 def _turn(vector: Any, turn: Any, to: Any, place: int, step: int, head_width: int) -> None:
-    """A vector, its pairs turned, is written from a place on, its coordinates ``step`` apart (``model.rotate_``)."""
+    """A vector, its pairs turned, is written from a place on, its coordinates ``step`` apart (``cache.rotate_``)."""
     for d in range(0, head_width, 2):
         to[place + d * step] = vector[d] * turn[d] - vector[d + 1] * turn[d + 1]
         to[place + (d + 1) * step] = vector[d] * turn[d + 1] + vector[d + 1] * turn[d]
@@ -222,7 +222,7 @@ def attention(head_width: int) -> Callable[[Floats, Floats, Floats, Ints, Ints, 
     :func:`padded`. The function's arguments, all contiguous:
 
     - qkv: (S, 3, heads D), queries, keys and values of the new positions.
-    - turns: (S, 2, heads D), by which queries and keys are turned (``model.rotate_``), real and imaginary by turns.
+    - turns: (S, 2, heads D), by which queries and keys are turned (``cache.rotate_``), real and imaginary by turns.
     - shared: (prompts, heads, 2, positions W), keys and values of what rows share.
     - shared_by, shared_length: (R,), which of these is a row's, and how many positions it has.
     - own: (R, heads, 2, P W), keys and values of the positions after these; is written at the new ones.
@@ -313,6 +313,23 @@ def attention(head_width: int) -> Callable[[Floats, Floats, Floats, Ints, Ints, 
 
 
 @_jit(inline="always", **_options)
+def _take(kv: Any, turns: Any, keys: Any, values: Any, width: int, head_width: int) -> None:
+    """Keys, turned, and values of a row, (length, 2, D), as vectors, (length, W), and 0 up to the end of a block.
+
+    Of a longer row before it may be left what is no number, which a weight of 0 would not hide.
+    """
+    length = len(kv)
+    for j in range(length):
+        _turn(kv[j, 0], turns[j], keys, j * width, 1, head_width)
+        value = kv[j, 1]
+        for d in range(head_width):
+            values[j * width + d] = value[d]
+    for j in range(length * width, (length + LANES - 1) // LANES * LANES * width):
+        keys[j] = 0
+        values[j] = 0
+
+
+@_jit(inline="always", **_options)
 def _products(vectors: Any, lanes: Any, products: Any, end: int, width: int, part: int) -> None:
     """Products (end, 16) of the first vectors (end, W) with 16 others, (W, 16)."""
     for j in range(0, end, 2):
@@ -400,15 +417,7 @@ def attention_of_rows(head_width: int) -> tuple[Callable[..., None], Callable[..
         for length in lengths:
             for h in range(most.shape[1]):
                 own = slice(h * head_width, (h + 1) * head_width)
-                for j in range(length):
-                    _turn(qkv[start + j, 1, own], turns[1, j], keys, j * width, 1, head_width)
-                    value = qkv[start + j, 2, own]
-                    for d in range(head_width):
-                        values[j * width + d] = value[d]
-                # Of a longer row before it may be left what is no number, which a weight of 0 would not hide.
-                for j in range(length * width, (length + LANES - 1) // LANES * block):
-                    keys[j] = 0
-                    values[j] = 0
+                _take(qkv[start : start + length, 1:, own], turns[1], keys, values, width, head_width)
                 for first in range(0, length, LANES):
                     count, end = min(LANES, length - first), first + LANES
                     for i in range(count):
@@ -453,15 +462,7 @@ def attention_of_rows(head_width: int) -> tuple[Callable[..., None], Callable[..
         for length in lengths:
             for h in range(most.shape[1]):
                 own = slice(h * head_width, (h + 1) * head_width)
-                for j in range(length):
-                    _turn(qkv[start + j, 1, own], turns[1, j], keys, j * width, 1, head_width)
-                    value = qkv[start + j, 2, own]
-                    for d in range(head_width):
-                        values[j * width + d] = value[d]
-                # Of a longer row before it may be left what is no number, which a weight of 0 would not hide.
-                for j in range(length * width, (length + LANES - 1) // LANES * block):
-                    keys[j] = 0
-                    values[j] = 0
+                _take(qkv[start : start + length, 1:, own], turns[1], keys, values, width, head_width)
                 grad_keys[:] = 0
                 grad_values[:] = 0
                 for first in range(0, length, LANES):

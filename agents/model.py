@@ -119,20 +119,6 @@ def _split(tensor: Tensor, shapes: Sequence[tuple[int, int]]) -> tuple[Tensor, .
     return torch.split(tensor, [rows * length for rows, length in shapes])
 
 
-def rotate_(qk: Tensor, turns: Tensor) -> None:
-    """Rotary position embedding (Su et al. 2021), in place: neighbours of the last axis are the coordinates of a plane.
-
-    Args:
-        qk: (..., width), contiguous along the last axis.
-        turns: complex, broadcasts with (..., width / 2).
-    """
-    planes = qk.view(*qk.shape[:-1], -1, 2)
-    if qk.dtype in (torch.float32, torch.float64):
-        torch.view_as_complex(planes).mul_(turns)
-    else:
-        planes.copy_(torch.view_as_real(torch.view_as_complex(planes.float()) * turns))
-
-
 class Policy(nn.Module):
     """A decoder-only transformer over the ids of a Tokenizer.
 
