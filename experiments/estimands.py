@@ -3,7 +3,7 @@
 What is claimed is a sign, or that there is no difference to speak of: by the paper (rStar2-Agent, arXiv 2508.20722),
 or by the smallest model (experiments/theory.py) for the setting at hand. Where nobody claims anything, the claim that
 there is no difference to speak of is tried, wherever the figure has a zone of it. Estimands, signs and the rule for
-them were fixed before the runs, in SCIENCE; ``ADDED`` says what came later.
+them were fixed before the runs, in SCIENCE; docs/LOG.md says what came later, and what was known then.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ _SHORT = {
     "algo.group_size": "group size",
     "algo.prompts": "prompts",
 }
+_NEAR = 5  # updates before and after a validation whose rollouts tell how often first calls fail
 _FEW_RULES = 2  # beside the control: so many are told by their own questions
 _ALWAYS_TOLD = frozenset({"env.id", "env.answers", "noise.correlation", "noise.reference", "noise.rate"})
 
@@ -278,6 +279,30 @@ def _since_quarter(run: Run) -> float:
     return float(values[-1]) - _at_quarter(run) if len(values) else math.nan
 
 
+_OWN_FAILURES = "tools/first_call_policy_failure"
+
+
+def _own_failures(run: Run) -> float:
+    """Share of the training's first calls that fail by the policy's own doing, mean over the updates."""
+    _, failures = run.curve(_OWN_FAILURES)
+    return float(failures.mean()) if len(failures) else math.nan
+
+
+def _good_of_running(run: Run) -> float:
+    """Area under good first calls on validation problems as a share of those that do not fail by the policy's doing.
+
+    A call of its own failing is never good; how many fail is taken from the training's rollouts of the five updates on
+    either side, as validations do not count it.
+    """
+    updates, good = run.curve("eval/good_first_call")
+    rows, failures = run.curve(_OWN_FAILURES)
+    near = [failures[np.abs(rows - update) <= _NEAR] for update in updates]
+    if len(updates) < 2 or any(not len(part) for part in near):
+        return math.nan
+    shares = np.array([part.mean() for part in near])
+    return auc(updates, good / (1.0 - shares)) if (shares < 1.0).all() else math.nan
+
+
 def _extra_response(ours: Run, theirs: Run) -> tuple[float, float]:
     """Response to selection, as breeders reckon it (Lush 1937): of the arm that selects more over the other, and 0.
 
@@ -317,6 +342,8 @@ CHANGE_OF_ERRORS = single(
 )
 RECOVERY = Figure("right after a faulted first call, all validations", _recovery, modelled="recovery")
 FINAL_RECOVERY = single("right after a faulted first call, at the end", lambda run: run.test("recovery"))
+OWN_FAILURES = single("first calls that fail by the policy's own doing, mean over the updates", _own_failures)
+GOOD_OF_RUNNING = single("AUC of good first calls among those that do not so fail", _good_of_running)
 SELECTION = single(
     "quality of selected right rollouts less that of all, first quarter", _in_quarter("roc/selection_differential", 1)
 )
@@ -328,6 +355,8 @@ RESPONSE = Figure(
     "extra fall of own errors per unit of extra selection", _extra_response, margin=None, sides=("response", "none")
 )
 PRIMARY = (GOOD_FIRST, ACCURACY)
+AT_THE_END = (FINAL_ACCURACY, FINAL_RECOVERY)
+OVER_TOKENS = (GOOD_FIRST_TOKENS, ACCURACY_TOKENS)
 
 
 # ---------------------------------------------------------------- contrasts
@@ -352,20 +381,6 @@ ESTIMANDS = {
 
 NOT_TRIED = "that stages help: shorter and then longer budgets, at last only problems not yet solved each time"
 """The claim of the paper that no arm here is about."""
-
-ADDED = (
-    "no verdict below six pairs; claims of no difference to speak of; the smallest model with the runs' own loss, "
-    "under the faults of evaluations, and of its two cold starts alone; recovery with common weights, step 0 aside; "
-    "the response to selection; changes from the third quarter to the last; the paper's coming to rest as a claim "
-    "of no change; differences from grpo_2g other than grpo's; leads read at the last validation before a switch; "
-    "that claims of no difference are tried where nobody makes any. When 320 were: how the claims of (13) are tried; "
-    "runs of grpo and roc at the default, one side of most of its differences, were among them, none of the other. "
-    "When all 420 were, and since what they came to suggested it: recovery at the end. Before any run of `selectors` "
-    "was looked at: that every rule is compared with the control (14). Before any of `faults` and `optimisation`: how "
-    "other faults (2) and other divisions of advantages (12) change the gain"
-)
-"""What was not fixed before the runs, but on 2026-11-30, when up to 235 runs of the headline had been made, or as many
-as it says (docs/LOG.md)."""
 
 
 @dataclass(frozen=True)
@@ -459,6 +474,8 @@ CONTRASTS: tuple[Contrast, ...] = (
     _filter(1, "the same over generated tokens", GOOD_FIRST_TOKENS, 1),
     _filter(1, "the same over generated tokens", ACCURACY_TOKENS, 1),
     _filter(1, "and at the end, on test problems?", FINAL_ACCURACY, 1),
+    _filter(1, "do fewer first calls fail by the policy's own doing?", OWN_FAILURES),
+    _filter(1, "and are more of those right that do not?", GOOD_OF_RUNNING),
     *(
         _filter(2, "does the gain grow where faults follow the reasoning?", f, across=("noise.correlation", 0.0))
         for f in PRIMARY
@@ -477,7 +494,7 @@ CONTRASTS: tuple[Contrast, ...] = (
         3, "do they come to rest under plain GRPO, as the paper says?", "grpo", "grpo", ERRORS_STILL_FALLING, paper=0
     ),
     Contrast(3, "do they fall faster than under plain GRPO?", "roc", "grpo", CHANGE_OF_ERRORS, -1),
-    *(Contrast(4, "twice the rollouts, all trained on", "grpo_2g", "grpo", f) for f in PRIMARY),
+    *(Contrast(4, "twice the rollouts, all trained on", "grpo_2g", "grpo", f) for f in (*PRIMARY, *OVER_TOKENS)),
     *(
         Contrast(
             4, "twice the rollouts, all trained on, against half of them chosen evenly", "grpo_2g", "stratified", f
@@ -488,7 +505,7 @@ CONTRASTS: tuple[Contrast, ...] = (
         Contrast(4, "the same candidates: the filter, or all of them trained on?", "roc", "grpo_2g", f)
         for f in (*PRIMARY, FINAL_ACCURACY)
     ),
-    *(Contrast(4, "twice the prompts", "grpo_2p", "grpo", f) for f in PRIMARY),
+    *(Contrast(4, "twice the prompts", "grpo_2p", "grpo", f) for f in (*PRIMARY, *OVER_TOKENS)),
     *(Contrast(4, "the control", "stratified", "grpo", f) for f in PRIMARY),
     *(Contrast(5, "does it gain over keeping the shortest?", "roc", "shortest", f) for f in PRIMARY),
     _filter(6, "right answers where the first call met a fault", RECOVERY),
@@ -503,10 +520,16 @@ CONTRASTS: tuple[Contrast, ...] = (
     *(_filter(8, "is the gain another?", f, across=_usual("sft.mixture"), about=_slipless) for f in PRIMARY),
     *(Contrast(9, "a filter, or a penalty in the reward?", "roc", "penalty", f, 1) for f in PRIMARY),
     *(Contrast(9, "how far from choosing by true quality?", "roc", "oracle", f) for f in PRIMARY),
-    *(Contrast(9, "counting only errors that the policy caused", "roc_policy", "roc", f) for f in PRIMARY),
+    *(
+        Contrast(9, "counting only errors that the policy caused", "roc_policy", "roc", f)
+        for f in (*PRIMARY, *AT_THE_END)
+    ),
     *(_filter(10, "is the gain another with refill?", f, across=_usual("algo.refill")) for f in PRIMARY),
     Contrast(11, "shorter responses?", "roc", "grpo", LENGTH, -1),
     Contrast(11, "higher accuracy?", "roc", "grpo", FINAL_ACCURACY, 1),
+    Contrast(11, "over the whole run?", "roc", "grpo", ACCURACY, 1),
+    Contrast(11, "over as many generated tokens?", "roc", "grpo", ACCURACY_TOKENS, 1),
+    *(Contrast(11, "more good first calls?", "roc", "grpo", f) for f in (GOOD_FIRST, GOOD_FIRST_TOKENS)),
     *(_filter(12, "at another learning rate", f, across=_usual("algo.learning_rate")) for f in PRIMARY),
     *(_filter(12, "with another normalisation of the loss", f, across=_usual("algo.normalisation")) for f in PRIMARY),
     *(_filter(12, "with advantages divided otherwise", f, across=_usual("algo.scale")) for f in PRIMARY),

@@ -36,6 +36,7 @@ _SPARE_COLOURS = ("#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#0072B2", "#99999
 _SPARE = [(colour, dash) for dash in (":", (0, (5, 1, 1, 1, 1, 1))) for colour in _SPARE_COLOURS]
 _MARKS = [(mark, colour) for mark in "osD^" for colour in ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#000000")]
 _POINTS = 41  # of a curve against tokens
+_MOST_BANDS = 6  # arms of a panel whose bands can still be told apart
 _DPI = 140
 
 
@@ -76,6 +77,11 @@ def _band(lines: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
     return mean, np.where(count > 1, error * stats.t.ppf(0.975, np.maximum(count - 1, 1)), math.nan)
 
 
+def with_bands(settings: Mapping[Setting, Sequence[Run]]) -> bool:
+    """Whether there are few enough arms for a band each."""
+    return max(len(by_arm(runs)) for runs in settings.values()) <= _MOST_BANDS
+
+
 def _over_tokens(run: Run, column: str, grid: Numbers) -> Numbers:
     updates, values = run.curve(column)
     return np.interp(grid, _tokens_at(run, updates), values)
@@ -88,13 +94,14 @@ def _tokens_at(run: Run, updates: Numbers) -> Numbers:
 
 
 def curves(settings: Mapping[Setting, Sequence[Run]], column: str, name: str, *, tokens: bool = False) -> Figure:
-    """A panel for each setting: mean of each arm over its seeds with a 95 % band, against updates or tokens.
+    """A panel for each setting: means of arms over seeds, of few arms with 95 % bands, against updates or tokens.
 
     Against tokens a curve ends where the first of its runs does: what follows would be a mean over other runs. Bands
     of what lies between 0 and 1 end there, too.
     """
     figure, axes = _panels(len(settings))
     every = sorted({arm for runs in settings.values() for arm in by_arm(runs)}, key=arm_order)
+    bands = with_bands(settings)
     for axis, (setting, runs) in zip(axes, settings.items(), strict=True):
         for arm, seeds in sorted(by_arm(runs).items(), key=lambda item: arm_order(item[0])):
             members = [run for run in seeds.values() if len(run.curve(column)[0])]
@@ -110,7 +117,7 @@ def curves(settings: Mapping[Setting, Sequence[Run]], column: str, name: str, *,
                 measured = ~np.isnan(stacked).all(axis=0)
                 x = members[0].columns["step"][measured]
                 lines = list(stacked[:, measured])
-            _draw(axis, x, lines, *style(arm, every), f"{arm} (n = {len(members)})")
+            _draw(axis, x, lines, *style(arm, every), f"{arm} (n = {len(members)})", band=bands)
         axis.set_title(_wrapped(label(setting)), fontsize=9)
         axis.set_xlabel("million tokens written" if tokens else "updates", fontsize=8)
     for axis in axes[:: min(len(axes), 3)]:
@@ -119,14 +126,17 @@ def curves(settings: Mapping[Setting, Sequence[Run]], column: str, name: str, *,
     return figure
 
 
-def _draw(axis: Axes, x: Numbers, lines: Sequence[Numbers], colour: str, dash: Dash, text: str) -> None:
-    """A mean with its band."""
+def _draw(
+    axis: Axes, x: Numbers, lines: Sequence[Numbers], colour: str, dash: Dash, text: str, *, band: bool = True
+) -> None:
+    """A mean, and its band if it is to have one."""
     mean, half = _band(lines)
     low, high = mean - half, mean + half
     if all(np.nanmin(line) >= 0 and np.nanmax(line) <= 1 for line in lines if not np.isnan(line).all()):
         low, high = np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
     axis.plot(x, mean, color=colour, linestyle=dash, linewidth=1.4, label=text)
-    axis.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+    if band:
+        axis.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
 def arm_order(arm: str) -> tuple[int, str]:
@@ -235,7 +245,10 @@ def _intervals(axis: Axes, estimates: Sequence[Estimate], names: Sequence[str]) 
 def theory_beside(
     accuracy: Sequence[Estimate], good_first: Sequence[Estimate], configs: Mapping[Setting, Run]
 ) -> Figure:
-    """Δ(roc − stratified) measured, with its interval, against what the smallest model predicts for the setting."""
+    """Δ(roc − stratified) measured, with its interval, against what the smallest model predicts for the setting.
+
+    Filled with the loss of the runs; hollow with a loss per episode, as first predicted, where that is another.
+    """
     figure = Figure(figsize=(7.4, 3.9), dpi=_DPI, layout="constrained")
     panels = figure.subplots(1, 2)
     marks = {setting: _MARKS[number % len(_MARKS)] for number, setting in enumerate(configs)}
@@ -245,17 +258,26 @@ def theory_beside(
     ):
         reach = 0.05
         for found in estimates:
-            cell, paired = predicted(configs[found.setting].config), found.paired
-            if cell is None:
-                continue
-            gain = getattr(cell, modelled).mean
+            config, paired = configs[found.setting].config, found.paired
             spread = [[paired.mean - paired.low], [paired.high - paired.mean]] if math.isfinite(paired.low) else None
             mark, colour = marks[found.setting]
-            text = label(found.setting)
-            axis.errorbar(
-                gain, paired.mean, yerr=spread, fmt=mark, color=colour, markersize=5, linewidth=1.2, label=text
-            )
-            reach = max(reach, abs(gain), abs(paired.mean))
+            cells = (predicted(config, loss="episode"), predicted(config))
+            gains = [None if cell is None else getattr(cell, modelled).mean for cell in cells]
+            for gain, hollow in zip(gains, (True, False), strict=True):
+                if gain is None or (hollow and gain == gains[1]):
+                    continue
+                axis.errorbar(
+                    gain,
+                    paired.mean,
+                    yerr=spread,
+                    fmt=mark,
+                    color=colour,
+                    markerfacecolor="white" if hollow else colour,
+                    markersize=5,
+                    linewidth=0.6 if hollow else 1.2,
+                    label=None if hollow else label(found.setting),
+                )
+                reach = max(reach, abs(gain), abs(paired.mean))
         bounds = [-1.15 * reach, 1.15 * reach]
         axis.plot(bounds, bounds, color="#999999", linewidth=0.8, linestyle="--")
         axis.axhline(0.0, color="#999999", linewidth=0.8)

@@ -23,7 +23,6 @@ from agents.config import Config
 from experiments import plots
 from experiments.estimands import (
     ACCURACY,
-    ADDED,
     CONTROL,
     ERRORS,
     ESTIMANDS,
@@ -99,10 +98,10 @@ class ReportConfig:
 
 
 def _png(figure: Figure) -> bytes:
-    """A picture in a palette of 128 colours, a third of the size, without a date: the same runs give the same bytes."""
+    """A picture in a palette of 256 colours, a third of the size, without a date: the same runs give the same bytes."""
     drawn, reduced = io.BytesIO(), io.BytesIO()
     figure.savefig(drawn, format="png")
-    Image.open(drawn).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(reduced, "png", optimize=True)
+    Image.open(drawn).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(reduced, "png", optimize=True)
     return reduced.getvalue()
 
 
@@ -196,10 +195,10 @@ def _introduction(page: _Page, runs: Sequence[Run], stores: Sequence[Path]) -> N
         "effect that is there but small may so support both. "
         f"Below {LEAST_PAIRS} pairs there is no verdict. Intervals of few pairs are too narrow: of normal values they "
         f"cover {covered} pairs. Verdicts are not "
-        "adjusted for their number; p is, by Holm over the settings of each difference. Estimands, signs and the rule "
-        "for them were fixed before any run; added on 2026-11-30, when the results of up to 235 of the headline's 420 "
-        f"runs were known: {ADDED}. Where "
-        f"nobody claims anything, the claim is “{NOBODY}”.",
+        "adjusted for their number; p is, by Holm over the settings of each difference. Where nobody claims "
+        f"anything, the claim is “{NOBODY}”. The learning rate was chosen, and the setting sought, where an effect is "
+        "possible: on other seeds, by plain GRPO, for all arms. Estimands, signs and this rule were fixed before any "
+        "run but for what docs/LOG.md lists, with what was known when it was added.",
     )
     words = html.escape(" ".join(map(str, stores)))
     page.parts.append(f"<p>Made by <code>python -m experiments report {words}</code>.</p>")
@@ -355,8 +354,9 @@ def _gains(page: _Page, tables: Sequence[tuple[Contrast, list[Estimate]]], runs:
         page.picture(
             "theory",
             plots.theory_beside(accuracy, good_first, configs),
-            "The same differences beside those of the smallest model, a softmax over behaviours; on the dashed line "
-            "both agree.",
+            "The same differences beside those of the smallest model, a softmax over behaviours: filled with the "
+            "loss of the runs, added when results were known; hollow, where it is another, with a loss per episode, as "
+            "first predicted. On the dashed line both agree.",
         )
     if all({"noise.rate", "noise.correlation"} <= dict(found.setting).keys() for found in accuracy):
         for name, estimates, title in (
@@ -413,7 +413,12 @@ def _rules(page: _Page, runs: Sequence[Run]) -> None:
 def _curves(page: _Page, runs: Sequence[Run]) -> None:
     settings = settings_of(runs)
     page.add("h2", "Learning")
-    band = "Mean over seeds; of two or more with a 95 % t interval."
+    band = (
+        "Mean over seeds; of two or more with a 95 % t interval of each arm by itself, wider than that of a difference "
+        "paired by seed."
+        if plots.with_bands(settings)
+        else "Mean over seeds; intervals of so many arms could not be told apart."
+    )
     for column, name, key in (
         ("eval/accuracy", "accuracy (validation)", "accuracy"),
         ("eval/good_first_call", "good first calls (validation)", "good_first"),

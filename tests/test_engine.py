@@ -38,11 +38,13 @@ def test_decoding_updates_and_steps_are_measured_as_shares_of_the_ceiling(monkey
     kinds = [(row.name.partition(": ")[2], row.unit) for row in found]
     assert kinds == [
         ("decode, context 40", "tokens/s"),
+        ("decode, context 40", "rollouts of 16 tokens/s"),
         ("update, context 40", "tokens/s"),
         ("update, context 40", "rollouts/s"),
         ("whole step, context 40", "sampled tokens/s"),
         ("whole step, context 40", "rollouts/s"),
         ("whole step, context 40", "tool calls/s"),
+        ("the ceiling, matrix products", "GFLOP/s"),
     ]
     assert all(row.figure > 0 for row in found)
     shares = [row.ratio.median for row in found if row.ratio is not None]

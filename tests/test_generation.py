@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from agents import frozen, generation
 from agents.cache import BatchedCache, Cache, SequentialCache, new_cache
-from agents.config import PolicyConfig
+from agents.config import AlgoConfig, PolicyConfig
 from agents.engine import packed_logits
 from agents.frozen import FrozenPolicy
 from agents.generation import Generated, Ints, generate, sample_tokens
-from agents.grpo import token_logprobs
+from agents.grpo import TrainingBatch, token_logprobs, update
 from agents.model import Policy
 from agents.packing import pack
+from tests.tiny import DEVICES
 from tool_gym import rng
 
 Sampler = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
@@ -400,11 +401,32 @@ def test_both_ways_of_sampling_draw_the_same_tokens() -> None:
         assert torch.allclose(our_logprobs[alike], their_logprobs[alike], atol=2e-6)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_generation_and_update_run_in_bf16_on_cuda() -> None:
+@pytest.mark.parametrize("device", DEVICES)
+def test_generation_and_update_run_in_bf16(device: str) -> None:
     config = PolicyConfig(layers=2, width=32, heads=2, context=CONTEXT, max_turn_tokens=12)
     policy = Policy(config, VOCABULARY, FORBIDDEN, torch.bfloat16)
     policy.initialise(0)
-    generated, _ = run(policy.cuda())
+    generated, _ = run(policy.to(device))
     again, where = recomputed(policy, generated)
     assert np.abs(again - generated.logprobs_NT[where]).max() < 0.1
+
+    rows = len(generated.lengths_N)
+    advantages = np.where(np.arange(rows) % 2 == 0, 1.0, -1.0)
+    batch = TrainingBatch(
+        generated.tokens_NT,
+        generated.sampled_NT,
+        generated.logprobs_NT,
+        generated.lengths_N,
+        advantages,
+        np.arange(rows) // 4,
+    )
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-3, fused=True)
+    before = [parameter.detach().clone() for parameter in policy.parameters()]
+    stats = update(policy, optimizer, batch, AlgoConfig(), CONTEXT)
+    assert np.isfinite([stats.loss, stats.grad_norm, stats.entropy]).all()
+    assert stats.update_norm > 0
+    assert any(not torch.equal(old, new) for old, new in zip(before, policy.parameters(), strict=True))
+    after, _ = recomputed(policy, generated)
+    # What was better than its group has become likelier than what was worse.
+    gained = np.array([(after - again)[where[0] == row].sum() for row in range(rows)])
+    assert gained[advantages > 0].mean() > gained[advantages < 0].mean()

@@ -22,8 +22,8 @@ from agents import checkpoint as checkpoints
 from agents import frozen, runs, sft
 from agents import stack as stacks
 from agents.config import AlgoConfig, Config, PolicyConfig
-from agents.engine import ALONE, Sampling
-from agents.grpo import TrainingBatch, UpdateStats, update
+from agents.engine import ALONE, Sampling, packed_logits
+from agents.grpo import TrainingBatch, UpdateStats, token_logprobs, update
 from agents.model import Policy
 from agents.packing import pack, rectangles
 from agents.runs import read_metrics
@@ -31,7 +31,7 @@ from agents.signals import Stopped, StopSignals
 from agents.stack import Stack, _Gradients, joint_backward, joint_sample, train_stack
 from agents.trainer import Trainer, train
 from experiments import executors
-from tests.tiny import Silent, rows, tiny_config
+from tests.tiny import DEVICES, Silent, rows, tiny_config
 from tool_gym import rng
 from tool_gym.errors import ConfigError, DivergenceError, TaskError
 from tool_gym.interpreter import InterpreterPool
@@ -40,11 +40,11 @@ VOCABULARY, END = 12, 2
 SIZES = PolicyConfig(layers=2, width=32, heads=2, context=96, max_turn_tokens=12)
 
 
-def policies(count: int) -> list[Policy]:
+def policies(count: int, device: str = "cpu") -> list[Policy]:
     made = [Policy(SIZES, VOCABULARY, (0, 1, 11)) for _ in range(count)]
     for seed, policy in enumerate(made):
         policy.initialise(seed)
-    return made
+    return [policy.to(device) for policy in made]
 
 
 def batch(rows: int, seed: int) -> TrainingBatch:
@@ -97,7 +97,8 @@ def in_threads(count: int, work: Any) -> list[Any]:
     return results
 
 
-def test_an_update_in_a_stack_agrees_with_the_separate_one() -> None:
+@pytest.mark.parametrize("device", DEVICES)
+def test_an_update_in_a_stack_agrees_with_the_separate_one(device: str) -> None:
     # Unlike in size, so that positions, trained tokens and micro-batches are filled up.
     batches = [batch(12, 0), batch(28, 1), batch(4, 2)]
 
@@ -105,7 +106,7 @@ def test_an_update_in_a_stack_agrees_with_the_separate_one() -> None:
         optimizer = torch.optim.AdamW(made[number].parameters(), lr=1e-3)
         return update(made[number], optimizer, batches[number], AlgoConfig(minibatches=number + 1), 96, engine)
 
-    alone, together = policies(3), policies(3)
+    alone, together = policies(3, device), policies(3, device)
     separate = [work(number, ALONE, alone) for number in range(3)]
     joint = in_threads(3, lambda number, engine: work(number, engine, together))
     for number in range(3):
@@ -152,6 +153,17 @@ def test_conversations_sampled_in_a_stack_are_those_of_each_policy_alone() -> No
             for name in ("tokens_NT", "sampled_NT", "logprobs_NT", "lengths_N", "clipped_N"):
                 assert np.array_equal(getattr(together[number], name), getattr(alone, name)), (number, name)
     assert not np.array_equal(together[1].tokens_NT[:3, :5], together[0].tokens_NT[:, :5])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_conversations_sampled_in_a_stack_have_the_log_probabilities_of_a_forward_pass(device: str) -> None:
+    made = policies(3, device)
+    for policy, found in zip(made, joint_sample([wanted(policy, n) for n, policy in enumerate(made)]), strict=True):
+        groups = rectangles(found.lengths_N, 16)
+        packed = pack(found.tokens_NT, found.sampled_NT, found.lengths_N, groups, policy.device)
+        with torch.no_grad():
+            again, _ = token_logprobs(packed_logits(policy, packed), packed.targets_K)
+        assert np.abs(again.cpu().numpy() - found.logprobs_NT[packed.where]).max() < 1e-4
 
 
 def test_batched_products_decode_as_one_policy_after_another_does(monkeypatch: pytest.MonkeyPatch) -> None:

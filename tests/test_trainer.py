@@ -91,8 +91,11 @@ def test_trajectories_tell_what_selection_did(finished: Path) -> None:
         )
 
 
-def test_the_same_seed_gives_the_same_bytes_whatever_the_workers_and_live_rows(finished: Path, tmp_path: Path) -> None:
-    again = trainer.train(tiny_config(tmp_path, **{"run.workers": 2, "run.live_rows": 24}), Silent())
+@pytest.mark.parametrize(("workers", "live_rows"), [(2, 24), (1, 5), (3, 1000)])
+def test_the_same_seed_gives_the_same_bytes_whatever_the_workers_and_live_rows(
+    workers: int, live_rows: int, finished: Path, tmp_path: Path
+) -> None:
+    again = trainer.train(tiny_config(tmp_path, **{"run.workers": workers, "run.live_rows": live_rows}), Silent())
     assert rows(again) == rows(finished)
     assert (again / "trajectories.jsonl").read_bytes() == (finished / "trajectories.jsonl").read_bytes()
     assert (again / "summary.json").read_bytes() == (finished / "summary.json").read_bytes()

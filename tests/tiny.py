@@ -6,7 +6,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+import torch
+
 from agents.config import AlgoConfig, Config, EnvConfig, PolicyConfig, RunConfig, SFTConfig
+
+DEVICES = (
+    "cpu",
+    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")),
+)
+"""For tests that are to hold on either."""
 
 
 def tiny_config(runs_dir: Path, **changes: Any) -> Config:

@@ -108,7 +108,7 @@ def _to_dict(row: Row) -> dict[str, Any]:
 
 def describe_machine(packages: Sequence[str] = ()) -> dict[str, Any]:
     """Processor, cores, load at the start, versions (also of ``packages``): without them a figure means nothing."""
-    names = ("RestrictedPython", "numpy", "torch", *packages)
+    names = ("RestrictedPython", "numpy", "torch", "numba", "llvmlite", *packages)
     return {
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),

@@ -76,9 +76,11 @@ def rows(config: BenchConfig) -> Iterator[Row]:
     torch.set_num_threads(1)
     try:
         for size in SIZES:
-            yield from _decoding(size, config)
-            yield from _updates(size, config)
-            yield from _steps(size, config)
+            tops: list[float] = []
+            yield from _decoding(size, config, tops)
+            yield from _updates(size, config, tops)
+            yield from _steps(size, config, tops)
+            yield Row(f"{size.name}: the ceiling, matrix products", statistics.median(tops) / 1e9, "GFLOP/s")
         yield from _many(config)
     finally:
         torch.set_num_threads(threads)
@@ -119,9 +121,12 @@ def _operations_per_second(a: Tensor, b: Tensor, out: Tensor) -> float:
 
 
 def _beside_ceiling(
-    config: PolicyConfig, rounds: int, measure: Callable[[int], tuple[float, float]]
+    config: PolicyConfig, rounds: int, measure: Callable[[int], tuple[float, float]], tops: list[float]
 ) -> tuple[Ratio, list[float]]:
-    """The share of the ceiling, and seconds, of something that returns its operations and seconds; after a warm-up."""
+    """The share of the ceiling, and seconds, of something that returns its operations and seconds; after a warm-up.
+
+    What the ceiling was meanwhile is added to ``tops``.
+    """
     measure(rounds)
     seconds: list[float] = []
 
@@ -132,6 +137,7 @@ def _beside_ceiling(
 
     top = ceiling(config)
     measured = interleaved(rounds, {"work": side, "ceiling": top})
+    tops += measured["ceiling"]
     return paired(measured["work"], measured["ceiling"]), seconds
 
 
@@ -179,7 +185,7 @@ class _OneTurn:
     def abandon(self, rows: Sequence[int]) -> None: ...
 
 
-def _decoding(size: Size, config: BenchConfig) -> Iterator[Row]:
+def _decoding(size: Size, config: BenchConfig, tops: list[float]) -> Iterator[Row]:
     """16 prompts of 16 rows each, sampled for 16 tokens around the context; bookkeeping included, prompts not."""
     policy = _policy(size.policy, never=(PAD, BOS, END))
     turn = 16
@@ -207,10 +213,11 @@ def _decoding(size: Size, config: BenchConfig) -> Iterator[Row]:
             work = operations(size.policy, _VOCABULARY, tokens, seen, tokens)
             return work, conversation.ended - decoder.started
 
-        share, seconds = _beside_ceiling(size.policy, 3 * config.rounds, measure)
-        speed = LIVE_ROWS * turn / statistics.median(seconds)
+        share, seconds = _beside_ceiling(size.policy, 3 * config.rounds, measure, tops)
+        speed = LIVE_ROWS / statistics.median(seconds)
         name, bound = f"{size.name}: decode, context {context}", size.decode.get(context)
-        yield Row(name, speed, "tokens/s", share, _CEILING, bound, at_least=True)
+        yield Row(name, speed * turn, "tokens/s", share, _CEILING, bound, at_least=True)
+        yield Row(name, speed, f"rollouts of {turn} tokens/s")
 
 
 def _policy(config: PolicyConfig, never: Sequence[int]) -> Policy:
@@ -222,7 +229,7 @@ def _policy(config: PolicyConfig, never: Sequence[int]) -> Policy:
 # ------------------------------------------------------------------ updates
 
 
-def _updates(size: Size, config: BenchConfig) -> Iterator[Row]:
+def _updates(size: Size, config: BenchConfig, tops: list[float]) -> Iterator[Row]:
     """128 rollouts whose positions see as many as the context on average: prompts, turns of 20 tokens, replies of 4."""
     algo = AlgoConfig()
     for context in CONTEXTS:
@@ -245,7 +252,7 @@ def _updates(size: Size, config: BenchConfig) -> Iterator[Row]:
             update(policy, optimizer, batch, algo, size.policy.context)
             return work, time.perf_counter() - started
 
-        share, seconds = _beside_ceiling(size.policy, config.rounds, measure)
+        share, seconds = _beside_ceiling(size.policy, config.rounds, measure, tops)
         name, duration = f"{size.name}: update, context {context}", statistics.median(seconds)
         bound = size.update if context == CONTEXTS[0] else None
         yield Row(name, float(lengths.sum()) / duration, "tokens/s", share, _CEILING, bound, at_least=True)
@@ -355,13 +362,13 @@ def _pairs(lengths: Ints) -> Ints:
     return lengths * (lengths + 1) // 2
 
 
-def _steps(size: Size, config: BenchConfig) -> Iterator[Row]:
+def _steps(size: Size, config: BenchConfig, tops: list[float]) -> Iterator[Row]:
     """The default's steps, with prompts so long that what is sampled sees as many positions as the context."""
     for context in CONTEXTS:
         with tempfile.TemporaryDirectory() as folder:
             trainer = _Steps(size.policy, 16, context - _SHORTEST, config.seed, Path(folder))
             try:
-                share, seconds = _beside_ceiling(size.policy, config.rounds, trainer.measure)
+                share, seconds = _beside_ceiling(size.policy, config.rounds, trainer.measure, tops)
             finally:
                 trainer.setup.close()
         name, bound = f"{size.name}: whole step, context {context}", size.step if context == CONTEXTS[0] else None
