@@ -331,6 +331,7 @@ GOOD_FIRST_TOKENS = Figure("AUC of good first calls over generated tokens", _are
 ACCURACY_TOKENS = Figure("AUC of accuracy over generated tokens", _area_over_tokens("eval/accuracy"))
 FINAL_GOOD_FIRST = single("good first calls at the end", lambda run: run.test("good_first_call"))
 FINAL_ACCURACY = single("accuracy at the end", lambda run: run.test("accuracy"))
+FINAL_HARDER = single("accuracy at the end on harder problems", lambda run: run.test("accuracy_harder"))
 ERRORS = single("errors in right rollouts, last quarter", _LAST_ERRORS)
 ERRORS_STILL_FALLING = Figure(
     "errors in right rollouts, last quarter less the third",
@@ -474,6 +475,7 @@ CONTRASTS: tuple[Contrast, ...] = (
     _filter(1, "the same over generated tokens", GOOD_FIRST_TOKENS, 1),
     _filter(1, "the same over generated tokens", ACCURACY_TOKENS, 1),
     _filter(1, "and at the end, on test problems?", FINAL_ACCURACY, 1),
+    _filter(1, "and on problems of the level that the training leaves out?", FINAL_HARDER),
     _filter(1, "do fewer first calls fail by the policy's own doing?", OWN_FAILURES),
     _filter(1, "and are more of those right that do not?", GOOD_OF_RUNNING),
     *(

@@ -162,6 +162,7 @@ def report(config: ReportConfig, console: Console) -> Path:
     _filters(page, runs)
     _compounding(page, tables, runs)
     _arms(page, runs)
+    _conditions(page, runs)
     _details(page, tables)
     out = config.stores[0].parent / "report" if config.out is None else config.out
     out.mkdir(parents=True, exist_ok=True)
@@ -533,6 +534,24 @@ def _arms(page: _Page, runs: Sequence[Run]) -> None:
         "At the end of training on test problems, mean over seeds with 95 % BCa interval; errors / calls in right "
         "rollouts over the last quarter of the training; “best” is the policy that was best on validation problems, on "
         "test problems; AUC over validation. In brackets in how many runs a figure is defined, where it is not in all.",
+    )
+
+
+def _conditions(page: _Page, runs: Sequence[Run]) -> None:
+    page.add("h3", "The last policy under other conditions")
+    conditions = ("accuracy", "accuracy_clean", "accuracy_one_call", "accuracy_harder")
+    rows = [
+        [label(setting), name, str(len(seeds))]
+        + [_mean([run.test(condition) for run in seeds.values()]) for condition in conditions]
+        for setting, members in settings_of(runs).items()
+        for name, seeds in sorted(by_arm(members).items(), key=lambda item: plots.arm_order(item[0]))
+    ]
+    header = ("setting", "arm", "runs", "accuracy", "without faults", "with one call", "on harder problems")
+    page.table(header, rows, ("", "", *["number"] * (len(header) - 2)))
+    page.add(
+        "p",
+        "On test problems, mean over seeds with 95 % BCa interval. Harder problems are those of the level that the "
+        "training leaves out and the cold start's demonstrations had.",
     )
 
 

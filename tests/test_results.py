@@ -1,7 +1,8 @@
-"""The figures in docs/RESULTS.md and README.md are those of the stores that are committed beside them."""
+"""The tables of docs/RESULTS.md are those of the stores beside them, README's intervals are those of RESULTS."""
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,8 +22,10 @@ from experiments.estimands import (
     Estimate,
     Figure,
     beside_control,
+    by_arm,
     estimate,
     label,
+    settings_of,
 )
 from experiments.store import Run, read_runs
 
@@ -140,3 +143,25 @@ def test_the_table_of_the_other_families_is_that_of_their_store() -> None:
         family, _, correlation = first.partition(", ρ ")
         setting = f"tool_gym/{family}-v0, ρ {float(correlation):g}"
         assert cells == [column[setting] for column in found], first
+
+
+def test_intervals_in_the_readme_are_those_of_the_results() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    found = re.findall(r"[+−][.]\d{3} \[[^]]*\]", readme)
+    assert len(found) >= 3
+    assert [interval for interval in found if interval not in RESULTS] == []
+
+
+@pytest.mark.parametrize("preset", sorted(path.parent.name for path in (ROOT / "docs/results").glob("*/report")))
+def test_committed_pages_answer_what_their_stores_can_be_asked(preset: str) -> None:
+    folder = ROOT / "docs" / "results" / preset
+    page = (folder / "report" / "report.html").read_text(encoding="utf-8")
+    arms = [set(by_arm(members)) for members in settings_of(read_runs(folder / "store")).values()]
+    asked = [
+        each for each in CONTRASTS if each.across is None and any({each.ours, each.theirs} <= names for names in arms)
+    ]
+    assert asked
+    # Of a figure that is undefined in all runs there is no answer.
+    missing = [each.difference for each in asked if html.escape(each.difference) not in page]
+    assert missing == []
+    assert f"{len(list((folder / 'store').glob('*.json.gz')))} of the" in page
