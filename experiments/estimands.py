@@ -289,10 +289,11 @@ def _own_failures(run: Run) -> float:
 
 
 def _good_of_running(run: Run) -> float:
-    """Area under good first calls on validation problems as a share of those that do not fail by the policy's doing.
+    """Area under good first calls on validation problems / (1 − first calls that fail by the policy's own doing).
 
-    A call of its own failing is never good; how many fail is taken from the training's rollouts of the five updates on
-    either side, as validations do not count it.
+    A call of its own failing is never good, so this is how often those are right that do not so fail, times how often
+    there is a call at all: a rollout without one counts as not good. How many fail is taken from the training's
+    rollouts of the five updates on either side, as validations do not count it; so a ratio may exceed 1 a little.
     """
     updates, good = run.curve("eval/good_first_call")
     rows, failures = run.curve(_OWN_FAILURES)
@@ -344,7 +345,7 @@ CHANGE_OF_ERRORS = single(
 RECOVERY = Figure("right after a faulted first call, all validations", _recovery, modelled="recovery")
 FINAL_RECOVERY = single("right after a faulted first call, at the end", lambda run: run.test("recovery"))
 OWN_FAILURES = single("first calls that fail by the policy's own doing, mean over the updates", _own_failures)
-GOOD_OF_RUNNING = single("AUC of good first calls among those that do not so fail", _good_of_running)
+GOOD_OF_RUNNING = single("AUC of good first calls / (1 − first calls that so fail)", _good_of_running)
 SELECTION = single(
     "quality of selected right rollouts less that of all, first quarter", _in_quarter("roc/selection_differential", 1)
 )
@@ -398,6 +399,7 @@ class Contrast:
         across: a field and a value: then the question is by how much ours − theirs, or of one arm the figure, is
             larger where the field has another value, all else being equal.
         about: of which other values; None: of any.
+        added: asked when results were known (docs/LOG.md).
     """
 
     number: int
@@ -408,6 +410,7 @@ class Contrast:
     paper: int | None = None
     across: tuple[str, Any] | None = None
     about: Callable[[Config], bool] | None = None
+    added: bool = False
 
     @property
     def difference(self) -> str:
@@ -433,6 +436,11 @@ CONTROL = "stratified"
 def _filter(number: int, question: str, figure: Figure, paper: int | None = None, **more: Any) -> Contrast:
     """A question about the filter: roc against the same quotas without it."""
     return Contrast(number, question, "roc", "stratified", figure, paper, **more)
+
+
+def _later(*asked: Contrast) -> Iterator[Contrast]:
+    """Questions that were added when results were known."""
+    return (replace(each, added=True) for each in asked)
 
 
 def _usual(field: str) -> tuple[str, Any]:
@@ -475,98 +483,119 @@ CONTRASTS: tuple[Contrast, ...] = (
     _filter(1, "the same over generated tokens", GOOD_FIRST_TOKENS, 1),
     _filter(1, "the same over generated tokens", ACCURACY_TOKENS, 1),
     _filter(1, "and at the end, on test problems?", FINAL_ACCURACY, 1),
-    _filter(1, "and on problems of the level that the training leaves out?", FINAL_HARDER),
-    _filter(1, "do fewer first calls fail by the policy's own doing?", OWN_FAILURES),
-    _filter(1, "and are more of those right that do not?", GOOD_OF_RUNNING),
+    *_later(
+        _filter(1, "and on problems of the level that the training leaves out?", FINAL_HARDER),
+        _filter(1, "do fewer first calls fail by the policy's own doing?", OWN_FAILURES),
+        _filter(1, "and are more of those right that do not?", GOOD_OF_RUNNING),
+    ),
     *(
         _filter(2, "does the gain grow where faults follow the reasoning?", f, across=("noise.correlation", 0.0))
         for f in PRIMARY
     ),
     *(_filter(2, "does it where faults stay as frequent?", f, across=_usual("noise.reference")) for f in PRIMARY),
-    *(
-        _filter(2, "is it another where faults come in outages?", f, across=_usual("noise.kind"), about=_in_outages)
-        for f in PRIMARY
+    *_later(
+        *(
+            _filter(2, "is it another where faults come in outages?", f, across=_usual("noise.kind"), about=_in_outages)
+            for f in PRIMARY
+        ),
+        *(_filter(2, "where they stay?", f, across=_usual("noise.permanent")) for f in PRIMARY),
+        *(_filter(2, "where they are of other kinds?", f, across=_usual("noise.faults")) for f in PRIMARY),
     ),
-    *(_filter(2, "where they stay?", f, across=_usual("noise.permanent")) for f in PRIMARY),
-    *(_filter(2, "where they are of other kinds?", f, across=_usual("noise.faults")) for f in PRIMARY),
     Contrast(3, "are there fewer than under plain GRPO?", "roc", "grpo", ERRORS, -1),
     _filter(3, "and than under the control?", ERRORS, -1),
-    Contrast(3, "do they go on falling?", "roc", "roc", ERRORS_STILL_FALLING, -1),
-    Contrast(
-        3, "do they come to rest under plain GRPO, as the paper says?", "grpo", "grpo", ERRORS_STILL_FALLING, paper=0
-    ),
-    Contrast(3, "do they fall faster than under plain GRPO?", "roc", "grpo", CHANGE_OF_ERRORS, -1),
-    *(Contrast(4, "twice the rollouts, all trained on", "grpo_2g", "grpo", f) for f in (*PRIMARY, *OVER_TOKENS)),
-    *(
+    *_later(
+        Contrast(3, "do they go on falling?", "roc", "roc", ERRORS_STILL_FALLING, -1),
         Contrast(
-            4, "twice the rollouts, all trained on, against half of them chosen evenly", "grpo_2g", "stratified", f
-        )
-        for f in PRIMARY
+            3,
+            "do they come to rest under plain GRPO, as the paper says?",
+            "grpo",
+            "grpo",
+            ERRORS_STILL_FALLING,
+            paper=0,
+        ),
+        Contrast(3, "do they fall faster than under plain GRPO?", "roc", "grpo", CHANGE_OF_ERRORS, -1),
     ),
-    *(
-        Contrast(4, "the same candidates: the filter, or all of them trained on?", "roc", "grpo_2g", f)
-        for f in (*PRIMARY, FINAL_ACCURACY)
+    *(Contrast(4, "twice the rollouts, all trained on", "grpo_2g", "grpo", f) for f in PRIMARY),
+    *_later(
+        *(Contrast(4, "the same over generated tokens", "grpo_2g", "grpo", f) for f in OVER_TOKENS),
+        *(
+            Contrast(
+                4, "twice the rollouts, all trained on, against half of them chosen evenly", "grpo_2g", "stratified", f
+            )
+            for f in PRIMARY
+        ),
+        *(
+            Contrast(4, "the same candidates: the filter, or all of them trained on?", "roc", "grpo_2g", f)
+            for f in (*PRIMARY, FINAL_ACCURACY)
+        ),
     ),
-    *(Contrast(4, "twice the prompts", "grpo_2p", "grpo", f) for f in (*PRIMARY, *OVER_TOKENS)),
+    *(Contrast(4, "twice the prompts", "grpo_2p", "grpo", f) for f in PRIMARY),
+    *_later(*(Contrast(4, "the same over generated tokens", "grpo_2p", "grpo", f) for f in OVER_TOKENS)),
     *(Contrast(4, "the control", "stratified", "grpo", f) for f in PRIMARY),
     *(Contrast(5, "does it gain over keeping the shortest?", "roc", "shortest", f) for f in PRIMARY),
     _filter(6, "right answers where the first call met a fault", RECOVERY),
-    _filter(6, "and at the end, on test problems", FINAL_RECOVERY),
-    Contrast(6, "at the end, against training on all candidates", "roc", "grpo_2g", FINAL_RECOVERY),
+    *_later(
+        _filter(6, "and at the end, on test problems", FINAL_RECOVERY),
+        Contrast(6, "at the end, against training on all candidates", "roc", "grpo_2g", FINAL_RECOVERY),
+    ),
     Contrast(7, "the lead at the quarter, before the switch", "roc→stratified", "stratified", LEAD),
     Contrast(7, "what becomes of that lead after it", "roc→stratified", "stratified", SINCE),
     Contrast(7, "what is left of it at the end", "roc→stratified", "stratified", FINAL_GOOD_FIRST),
     Contrast(7, "what a late start still gains", "stratified→roc", "stratified", FINAL_GOOD_FIRST),
     Contrast(7, "what an early start is worth beside a late one", "roc", "stratified→roc", FINAL_GOOD_FIRST),
-    _filter(7, "the response of the policy's own errors to selection", RESPONSE),
+    *_later(_filter(7, "the response of the policy's own errors to selection", RESPONSE)),
     *(_filter(8, "is the gain another?", f, across=_usual("sft.mixture"), about=_slipless) for f in PRIMARY),
     *(Contrast(9, "a filter, or a penalty in the reward?", "roc", "penalty", f, 1) for f in PRIMARY),
     *(Contrast(9, "how far from choosing by true quality?", "roc", "oracle", f) for f in PRIMARY),
-    *(
-        Contrast(9, "counting only errors that the policy caused", "roc_policy", "roc", f)
-        for f in (*PRIMARY, *AT_THE_END)
-    ),
+    *(Contrast(9, "counting only errors that the policy caused", "roc_policy", "roc", f) for f in PRIMARY),
+    *_later(*(Contrast(9, "and at the end, on test problems", "roc_policy", "roc", f) for f in AT_THE_END)),
     *(_filter(10, "is the gain another with refill?", f, across=_usual("algo.refill")) for f in PRIMARY),
     Contrast(11, "shorter responses?", "roc", "grpo", LENGTH, -1),
     Contrast(11, "higher accuracy?", "roc", "grpo", FINAL_ACCURACY, 1),
-    Contrast(11, "over the whole run?", "roc", "grpo", ACCURACY, 1),
-    Contrast(11, "over as many generated tokens?", "roc", "grpo", ACCURACY_TOKENS, 1),
-    *(Contrast(11, "more good first calls?", "roc", "grpo", f) for f in (GOOD_FIRST, GOOD_FIRST_TOKENS)),
+    *_later(
+        Contrast(11, "over the whole run?", "roc", "grpo", ACCURACY, 1),
+        Contrast(11, "more good first calls?", "roc", "grpo", GOOD_FIRST),
+        *(Contrast(11, "the same over generated tokens", "roc", "grpo", f) for f in OVER_TOKENS),
+    ),
     *(_filter(12, "at another learning rate", f, across=_usual("algo.learning_rate")) for f in PRIMARY),
     *(_filter(12, "with another normalisation of the loss", f, across=_usual("algo.normalisation")) for f in PRIMARY),
-    *(_filter(12, "with advantages divided otherwise", f, across=_usual("algo.scale")) for f in PRIMARY),
-    *_both(
-        13,
-        "without tools: one turn, and a cold start whose demonstrations end there",
-        FINAL_ACCURACY,
-        -1,
-        across=_usual("env.max_turns"),
-        about=_one_turn,
-    ),
-    *(
-        Contrast(
-            13, "does leaving out what ended without an answer bring nothing?", "roc", "roc", f, 0, _OVERLONG_FILTER
-        )
-        for f in (*PRIMARY, FINAL_ACCURACY)
-    ),
-    Contrast(13, "are there more of those then?", "roc", "roc", UNANSWERED, None, _OVERLONG_FILTER),
-    *(
-        Contrast(13, "does weighing down repeated n-grams hurt?", "roc_ngram", "roc", f, -1)
-        for f in (ACCURACY, FINAL_ACCURACY)
-    ),
-    Contrast(13, "does it unlearn to call again?", "roc_ngram", "roc", RECOVERY),
-    *(
-        Contrast(
-            13, "the format penalty of the released code", "roc", "roc", f, None, _usual("algo.roc_released_format")
-        )
-        for f in PRIMARY
-    ),
-    *_both(13, "does accuracy collapse in training on?", FINAL_ACCURACY, -1, across=_usual("run.steps"), about=_longer),
-    *(
-        Contrast(14, "the rule, or the same quotas without a filter?", rule, CONTROL, f)
-        for rule in SELECTORS
-        if rule not in (CONTROL, "roc", "grpo", "grpo_2g")  # their differences are asked above
-        for f in PRIMARY
+    *_later(
+        *(_filter(12, "with advantages divided otherwise", f, across=_usual("algo.scale")) for f in PRIMARY),
+        *_both(
+            13,
+            "without tools: one turn, and a cold start whose demonstrations end there",
+            FINAL_ACCURACY,
+            -1,
+            across=_usual("env.max_turns"),
+            about=_one_turn,
+        ),
+        *(
+            Contrast(
+                13, "does leaving out what ended without an answer bring nothing?", "roc", "roc", f, 0, _OVERLONG_FILTER
+            )
+            for f in (*PRIMARY, FINAL_ACCURACY)
+        ),
+        Contrast(13, "are there more of those then?", "roc", "roc", UNANSWERED, None, _OVERLONG_FILTER),
+        *(
+            Contrast(13, "does weighing down repeated n-grams hurt?", "roc_ngram", "roc", f, -1)
+            for f in (ACCURACY, FINAL_ACCURACY)
+        ),
+        Contrast(13, "does it unlearn to call again?", "roc_ngram", "roc", RECOVERY),
+        *(
+            Contrast(
+                13, "the format penalty of the released code", "roc", "roc", f, None, _usual("algo.roc_released_format")
+            )
+            for f in PRIMARY
+        ),
+        *_both(
+            13, "does accuracy collapse in training on?", FINAL_ACCURACY, -1, across=_usual("run.steps"), about=_longer
+        ),
+        *(
+            Contrast(14, "the rule, or the same quotas without a filter?", rule, CONTROL, f)
+            for rule in SELECTORS
+            if rule not in (CONTROL, "roc", "grpo", "grpo_2g")  # their differences are asked above
+            for f in PRIMARY
+        ),
     ),
 )
 """Every paired question."""

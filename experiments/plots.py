@@ -275,7 +275,7 @@ def theory_beside(
                     markerfacecolor="white" if hollow else colour,
                     markersize=5,
                     linewidth=0.6 if hollow else 1.2,
-                    label=None if hollow else label(found.setting),
+                    label=label(found.setting) if not hollow or gains[1] is None else None,
                 )
                 reach = max(reach, abs(gain), abs(paired.mean))
         bounds = [-1.15 * reach, 1.15 * reach]

@@ -197,9 +197,9 @@ def _introduction(page: _Page, runs: Sequence[Run], stores: Sequence[Path]) -> N
         f"Below {LEAST_PAIRS} pairs there is no verdict. Intervals of few pairs are too narrow: of normal values they "
         f"cover {covered} pairs. Verdicts are not "
         "adjusted for their number; p is, by Holm over the settings of each difference. Where nobody claims "
-        f"anything, the claim is “{NOBODY}”. The learning rate was chosen, and the setting sought, where an effect is "
-        "possible: on other seeds, by plain GRPO, for all arms. Estimands, signs and this rule were fixed before any "
-        "run but for what docs/LOG.md lists, with what was known when it was added.",
+        f"anything, the claim is “{NOBODY}”. Estimands, signs and this rule were fixed before any run; what is marked "
+        "† was asked when results were known (docs/LOG.md tells which). The default learning rate was chosen on plain "
+        "GRPO and other seeds, and the default regime sought where an effect is possible.",
     )
     words = html.escape(" ".join(map(str, stores)))
     page.parts.append(f"<p>Made by <code>python -m experiments report {words}</code>.</p>")
@@ -284,7 +284,7 @@ def _verdicts(page: _Page, tables: Sequence[tuple[Contrast, list[Estimate]]]) ->
     for number, group in itertools.groupby(tables, key=lambda table: table[0].number):
         rows = [
             [
-                contrast.difference,
+                contrast.difference + (" †" if contrast.added else ""),
                 label(found.setting),
                 f"{', '.join(who)}: {_SIGNS[sign]}",
                 _difference(found),
@@ -356,8 +356,8 @@ def _gains(page: _Page, tables: Sequence[tuple[Contrast, list[Estimate]]], runs:
             "theory",
             plots.theory_beside(accuracy, good_first, configs),
             "The same differences beside those of the smallest model, a softmax over behaviours: filled with the "
-            "loss of the runs, added when results were known; hollow, where it is another, with a loss per episode, as "
-            "first predicted. On the dashed line both agree.",
+            "loss of the runs, added when results were known; hollow, where that is another, with a loss per episode "
+            "and the training's faults, as first predicted. On the dashed line both agree.",
         )
     if all({"noise.rate", "noise.correlation"} <= dict(found.setting).keys() for found in accuracy):
         for name, estimates, title in (
@@ -439,6 +439,7 @@ def _curves(page: _Page, runs: Sequence[Run]) -> None:
             "the policy's own errors / calls in right rollouts",
             "own_errors_in_positives",
         ),
+        ("tools/first_call_policy_failure", "first calls that fail by the policy's own doing", "own_first_failures"),
         ("eval/recovery", "right after a faulted first call", "recovery"),
         ("eval/mean_length", "tokens of a rollout", "length"),
     ):

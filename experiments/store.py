@@ -127,7 +127,8 @@ class Run:
 
     def test(self, name: str, policy: Literal["last", "best"] = "last") -> float:
         """A figure on the test problems of the last policy or of the best on validation; NaN where it is undefined."""
-        value = self.summary["test"][policy][f"eval/{name}"]
+        # Without a harder level there is no figure of it.
+        value = self.summary["test"][policy].get(f"eval/{name}")
         return math.nan if value is None else float(value)
 
     def late(self, column: str) -> float:

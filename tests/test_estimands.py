@@ -16,9 +16,11 @@ from experiments.estimands import (
     CONTRASTS,
     ESTIMANDS,
     GOOD_FIRST,
+    GOOD_OF_RUNNING,
     LENGTH,
     MODEL,
     NOBODY,
+    OWN_FAILURES,
     PAPER,
     PRIMARY,
     RECOVERY,
@@ -288,6 +290,27 @@ def test_two_runs_of_one_arm_and_seed_are_refused() -> None:
 def test_what_all_runs_have_and_the_default_has_not_is_named() -> None:
     runs = pairs(0.5, 0.5, env__answers=4, noise__correlation=0.0)
     assert label(uncommon(runs)) == "answers 4, ρ 0"  # type: ignore[arg-type]
+
+
+def test_a_gain_in_good_first_calls_is_told_apart_into_fewer_failures_and_more_right_ones_among_the_rest() -> None:
+    failures = np.concatenate(([math.nan], np.full(10, 0.2), np.full(10, 0.6)))
+    # Around the validations after 0, 10 and 20 updates .2, .4 (half of the rows are of either kind) and .6 fail.
+    good = np.full(21, math.nan)
+    good[[0, 10, 20]] = [0.4, 0.3, 0.1]
+    run = synthetic_run(config_of("roc", 0), eval__good_first_call=good, tools__first_call_policy_failure=failures)
+    assert OWN_FAILURES.of_pair(run, run)[0] == pytest.approx(0.4)
+    middle = 0.3 / (1 - (6 * 0.2 + 5 * 0.6) / 11)
+    assert GOOD_OF_RUNNING.of_pair(run, run)[0] == pytest.approx((0.4 / 0.8 + 2 * middle + 0.1 / 0.4) / 4)
+    always = synthetic_run(config_of("roc", 0), tools__first_call_policy_failure=np.ones(21))
+    never = synthetic_run(config_of("roc", 0), tools__first_call_policy_failure=np.full(21, math.nan))
+    assert all(math.isnan(GOOD_OF_RUNNING.of_pair(other, other)[0]) for other in (always, never))
+
+
+def test_questions_that_were_added_are_marked() -> None:
+    marked = {contrast.number for contrast in CONTRASTS if contrast.added}
+    assert marked == {1, 2, 3, 4, 6, 7, 9, 11, 12, 13, 14}
+    assert not any(contrast.added for contrast in CONTRASTS if contrast.number in (5, 8, 10))
+    assert not any(c.added for c in CONTRASTS if (c.number, c.ours, c.theirs) == (1, "roc", "stratified") and c.paper)
 
 
 def test_areas_over_tokens_end_at_the_smaller_total() -> None:

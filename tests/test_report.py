@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from agents.selection import SELECTORS
 from experiments import __main__ as experiments_command
 from experiments import store
 from experiments.report import ReportConfig, report
@@ -57,6 +58,32 @@ def test_runs_shorter_than_the_window_of_a_mean_have_a_page(tmp_path: Path) -> N
     run = synthetic_run(arm("roc", 0, run__steps=2))
     store.put(tmp_path / "store", store.pack(run), run.config)
     assert "1 runs of 1 arms" in write(tmp_path / "store", tmp_path / "report")
+
+
+def test_runs_without_a_harder_level_have_a_page_without_figures_of_it(tmp_path: Path) -> None:
+    for rule in ("roc", "stratified"):
+        for seed in range(2):
+            run = synthetic_run(arm(rule, seed))
+            test = {
+                name: value for name, value in run.summary["test"]["last"].items() if name != "eval/accuracy_harder"
+            }
+            run = replace(run, summary={**run.summary, "test": {"last": test, "best": test}})
+            store.put(tmp_path / "store", store.pack(run), run.config)
+    page = write(tmp_path / "store", tmp_path / "report")
+    assert "accuracy at the end on harder problems" not in page
+    (row,) = re.findall(r"<tr><td class=\"\">all runs</td><td class=\"\">roc</td>(?:(?!</tr>).)*</tr>", page)[1:2]
+    assert row.count(">–<") == 1
+
+
+def test_bands_are_drawn_where_they_can_be_told_apart(tmp_path: Path) -> None:
+    words = {}
+    for count in (6, 7):
+        for rule in list(SELECTORS)[:count]:
+            run = synthetic_run(arm(rule, 0))
+            store.put(tmp_path / f"{count}" / "store", store.pack(run), run.config)
+        words[count] = write(tmp_path / f"{count}" / "store", tmp_path / f"{count}" / "report")
+    assert "95 % t interval" in words[6]
+    assert "95 % t interval" not in words[7]
 
 
 def test_text_from_a_run_cannot_become_markup(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def test_paired_interval_and_test_have_their_level_under_no_difference() -> None
     assert np.mean([r.low <= 0 <= r.high for r in results]) >= 0.87
 
 
-def test_paired_intervals_of_skewed_differences_are_shorter_than_they_say_but_not_by_much() -> None:
+def test_paired_intervals_of_skewed_differences_cover_little_less_than_they_say() -> None:
     rng = np.random.default_rng(21)
     truth = np.exp(0.5) - 1.0  # mean of a log-normal less that of an exponential
     results = [
