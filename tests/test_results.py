@@ -146,6 +146,17 @@ def test_the_table_of_the_other_families_is_that_of_their_store() -> None:
         assert cells == [column[setting] for column in found], first
 
 
+def test_the_table_of_other_updates_is_that_of_its_store() -> None:
+    runs = read_runs(STORES / "robustness" / "store")
+    (header, *rows) = next(table for table in tables(RESULTS) if table[1][0].startswith("learning rate"))
+    assert len(header) == 7
+    found = [answers(runs, "roc", "stratified", figure) for figure in (GOOD_FIRST, ACCURACY, FINAL_ACCURACY)]
+    assert {row[0]: row[1:] for row in rows} == {
+        name: [column[f"ρ {correlation}, {name}"] for correlation in ("0", "0.9") for column in found]
+        for name in {setting.partition(", ")[2] for setting in found[0]}
+    }
+
+
 def test_intervals_in_the_readme_are_those_of_the_results() -> None:
     found = re.findall(r"[+−][.]\d{3} \[[^]]*\]", README)
     assert len(found) >= 3
