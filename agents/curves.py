@@ -8,10 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-import matplotlib.pyplot as plt
+# Not pyplot, which takes as long to import again, and keeps figures.
+from matplotlib.figure import Figure
 
 from agents.checkpoint import atomic_write
 
@@ -91,7 +89,8 @@ def plot_run(rows: Sequence[dict[str, Any]], path: Path, *, title: str) -> None:
 
 
 def _draw(rows: Sequence[dict[str, Any]], file: BinaryIO, title: str) -> None:
-    figure, axes = plt.subplots(2, 3, figsize=(13, 6.6), constrained_layout=True)
+    figure = Figure(figsize=(13, 6.6), layout="constrained")
+    axes = figure.subplots(2, 3)
     figure.suptitle(title, fontsize=12, parse_math=False)
     for axis, (name, series, share) in zip(axes.flat, _PANELS, strict=True):
         for column, label, colour, style in series:
@@ -105,4 +104,3 @@ def _draw(rows: Sequence[dict[str, Any]], file: BinaryIO, title: str) -> None:
         if axis.get_legend_handles_labels()[0]:
             axis.legend(fontsize=8)
     figure.savefig(file, dpi=110, format="png")
-    plt.close(figure)
