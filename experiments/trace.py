@@ -160,7 +160,8 @@ def _why(number: int, rows: Sequence[dict[str, Any]], config: Config) -> str:
         if row["selected"]
         else (f"{verb}: {rule} keeps {kept} of {len(alike)} {kind} rollouts")
     )
-    told = f"{quota}, {_ORDER[rule][0 if positive else 1]}"
+    # Of a rule that somebody added nothing more is known.
+    told = f"{quota}, {_ORDER[rule][0 if positive else 1]}" if rule in _ORDER else quota
     if row["selected"] and not row.get("in_loss", True):
         return f"{told}; but left out of the loss, since it ended without an answer (--algo.overlong-filter)"
     if positive and rule in _RANKED:

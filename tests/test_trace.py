@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from agents.config import Config
-from agents.selection import SELECTORS
+from agents.selection import SELECTORS, Selector, _positives_by
 from agents.trainer import train
 from experiments.trace import Told, TraceConfig, _call, _why, page, trace
 from tests.tiny import Silent, tiny_config
@@ -124,6 +124,18 @@ def test_a_group_that_is_not_trained_on_has_the_reason_that_holds() -> None:
     assert "7 rollouts are left, and roc keeps 8" in why([0.0] * 6 + [1.0], invalid=9)
     assert "those that roc keeps have equal rewards, which" in why([0.0] * 15 + [1.0])
     assert "enough groups before it had a gradient" in why([0.0] * 8 + [1.0] * 8, refill=True)
+
+
+def test_a_rule_that_somebody_added_is_trained_by_and_traced(
+    tmp_path: Path, tiny_cold_starts: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As docs/SELECTION.md has it.
+    longest = Selector(_positives_by(lambda group, rng: -group.lengths))
+    monkeypatch.setitem(SELECTORS, "longest", longest)
+    run = train(tiny_config(tiny_cold_starts(tmp_path), **{"algo.selector": "longest"}), Silent())
+    last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+    assert last["roc/length_selected"] >= last["roc/length_positives"]
+    assert "rule longest" in said(TraceConfig(run))
 
 
 @pytest.mark.parametrize("rule", list(SELECTORS))
