@@ -157,6 +157,19 @@ def test_the_table_of_other_updates_is_that_of_its_store() -> None:
     }
 
 
+def test_the_table_of_fault_rates_is_that_of_its_store() -> None:
+    runs = read_runs(STORES / "noise-map" / "store")
+    (header, *rows) = next(table for table in tables(RESULTS) if "fault rate" in table[1][0])
+    assert header[1] == "pairs"
+    figures = (GOOD_FIRST, ACCURACY, FINAL_ACCURACY)
+    contrasts = [next(c for c in CONTRASTS if c.number == 1 and c.figure == figure) for figure in figures]
+    found = [{label(each.setting): each for each in estimate(contrast, runs)} for contrast in contrasts]
+    assert [row[0] for row in rows] == list(found[0])
+    for name, pairs, *cells in rows:
+        assert int(pairs) == found[0][name].paired.n
+        assert cells == [written(column[name]) for column in found]
+
+
 def test_intervals_in_the_readme_are_those_of_the_results() -> None:
     found = re.findall(r"[+−][.]\d{3} \[[^]]*\]", README)
     assert len(found) >= 3
