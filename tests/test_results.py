@@ -192,9 +192,8 @@ def test_committed_pages_answer_what_their_stores_can_be_asked(preset: str) -> N
             continue
         both = [(arms.get(asked.ours, {}), arms.get(asked.theirs, {})) for arms in settings]
         pairs = [(ours[seed], theirs[seed]) for ours, theirs in both for seed in ours.keys() & theirs.keys()]
-        told = asked.difference + (" †" if asked.added else "")
-        if f'<td class="text">{html.escape(told)}</td>' not in page and any(
+        if f" — {html.escape(asked.difference)}</p>" not in page and any(
             np.isfinite(asked.figure.of_pair(*pair)).all() for pair in pairs
         ):
-            missing.append(told)
+            missing.append(asked.difference)
     assert missing == []
