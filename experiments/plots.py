@@ -103,7 +103,7 @@ def curves(settings: Mapping[Setting, Sequence[Run]], column: str, name: str, *,
     every = sorted({arm for runs in settings.values() for arm in by_arm(runs)}, key=arm_order)
     bands = with_bands(settings)
     for axis, (setting, runs) in zip(axes, settings.items(), strict=True):
-        for arm, seeds in sorted(by_arm(runs).items(), key=lambda item: arm_order(item[0])):
+        for arm, seeds in arms_in_order(runs):
             members = [run for run in seeds.values() if len(run.curve(column)[0])]
             if not members:
                 continue
@@ -137,6 +137,11 @@ def _draw(
     axis.plot(x, mean, color=colour, linestyle=dash, linewidth=1.4, label=text)
     if band:
         axis.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+
+
+def arms_in_order(runs: Sequence[Run]) -> list[tuple[str, dict[int, Run]]]:
+    """The arms of a setting, with their runs by seed, as legends and tables name them."""
+    return sorted(by_arm(runs).items(), key=lambda item: arm_order(item[0]))
 
 
 def arm_order(arm: str) -> tuple[int, str]:

@@ -515,7 +515,7 @@ def _arms(page: _Page, runs: Sequence[Run]) -> None:
     page.add("h2", "All arms")
     rows = []
     for setting, members in settings_of(runs).items():
-        for name, seeds in sorted(by_arm(members).items(), key=lambda item: plots.arm_order(item[0])):
+        for name, seeds in plots.arms_in_order(members):
             cells = [label(setting), name, str(len(seeds))]
             for figure in ("good_first_call", "accuracy", "recovery", "error_ratio", "mean_length"):
                 cells.append(_mean([run.test(figure) for run in seeds.values()]))
@@ -545,7 +545,7 @@ def _conditions(page: _Page, runs: Sequence[Run]) -> None:
         [label(setting), name, str(len(seeds))]
         + [_mean([run.test(condition) for run in seeds.values()]) for condition in conditions]
         for setting, members in settings_of(runs).items()
-        for name, seeds in sorted(by_arm(members).items(), key=lambda item: plots.arm_order(item[0]))
+        for name, seeds in plots.arms_in_order(members)
     ]
     header = ("setting", "arm", "runs", "accuracy", "without faults", "with one call", "on harder problems")
     page.table(header, rows, ("", "", *["number"] * (len(header) - 2)))

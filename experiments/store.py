@@ -126,9 +126,14 @@ class Run:
         return auc(updates, values) if len(updates) == len(evaluations) > 1 else math.nan
 
     def test(self, name: str, policy: Literal["last", "best"] = "last") -> float:
-        """A figure on the test problems of the last policy or of the best on validation; NaN where it is undefined."""
+        """A figure on the test problems of the last policy or of the best on validation; NaN where it is undefined.
+
+        Raises KeyError for a name that no metric has.
+        """
+        if (column := f"eval/{name}") not in METRICS:
+            raise KeyError(column)
         # Without a harder level there is no figure of it.
-        value = self.summary["test"][policy].get(f"eval/{name}")
+        value = self.summary["test"][policy].get(column)
         return math.nan if value is None else float(value)
 
     def late(self, column: str) -> float:
