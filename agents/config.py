@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import math
 import re
 import types
@@ -31,9 +32,13 @@ def _short(name: str) -> Any:
     return tyro.conf.arg(aliases=(f"--{name}",))
 
 
+# A sweep checks thousands of configurations at its start.
+_type_hints = functools.cache(typing.get_type_hints)
+
+
 def _check_types(group: str, config: object) -> None:
     """Raises ConfigError for a field whose value is not of its type; True is no integer, 2 is a float."""
-    for name, hint in typing.get_type_hints(type(config)).items():
+    for name, hint in _type_hints(type(config)).items():
         if not _fits(getattr(config, name), hint):
             shown = getattr(hint, "__name__", str(hint)) if not typing.get_args(hint) else str(hint)
             raise ConfigError(f"{group}.{name}", getattr(config, name), f"a value of type {shown}")

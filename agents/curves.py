@@ -20,7 +20,8 @@ _drawing = threading.Lock()  # Matplotlib is not for several threads, and the ru
 
 Series = tuple[str, str, str, str]  # column, label, colour, line style
 
-_PANELS: tuple[tuple[str, tuple[Series, ...], bool], ...] = (
+# Title, what is drawn, whether all of it is a share, and where curves seldom are: there the legend stands.
+_PANELS: tuple[tuple[str, tuple[Series, ...], bool, str], ...] = (
     (
         "Accuracy on validation problems",
         (
@@ -30,6 +31,7 @@ _PANELS: tuple[tuple[str, tuple[Series, ...], bool], ...] = (
             ("eval/accuracy_harder", "harder level", GREY, "-."),
         ),
         True,
+        "lower right",
     ),
     (
         "First call and recovery",
@@ -38,6 +40,7 @@ _PANELS: tuple[tuple[str, tuple[Series, ...], bool], ...] = (
             ("eval/recovery", "right after a faulted first call", VERMILION, "x"),
         ),
         True,
+        "lower right",
     ),
     (
         "Tool errors / calls in right rollouts",
@@ -46,6 +49,7 @@ _PANELS: tuple[tuple[str, tuple[Series, ...], bool], ...] = (
             ("roc/error_ratio_selected", "those trained on", VERMILION, "--"),
         ),
         False,
+        "upper right",
     ),
     (
         "Lucky share of right rollouts",
@@ -54,6 +58,7 @@ _PANELS: tuple[tuple[str, tuple[Series, ...], bool], ...] = (
             ("roc/lucky_selected", "those trained on", VERMILION, "--"),
         ),
         False,
+        "upper right",
     ),
     (
         "Tokens written per rollout",
@@ -62,6 +67,7 @@ _PANELS: tuple[tuple[str, tuple[Series, ...], bool], ...] = (
             ("roc/length_selected", "right, trained on", VERMILION, "--"),
         ),
         False,
+        "lower right",
     ),
     (
         "Faults landed / working calls",
@@ -70,6 +76,7 @@ _PANELS: tuple[tuple[str, tuple[Series, ...], bool], ...] = (
             ("tools/policy_failure_frequency", "the policy's own errors / calls", BLUE, "--"),
         ),
         False,
+        "upper right",
     ),
 )
 
@@ -89,10 +96,13 @@ def plot_run(rows: Sequence[dict[str, Any]], path: Path, *, title: str) -> None:
 
 
 def _draw(rows: Sequence[dict[str, Any]], file: BinaryIO, title: str) -> None:
-    figure = Figure(figsize=(13, 6.6), layout="constrained")
-    axes = figure.subplots(2, 3)
+    figure = Figure(figsize=(13, 6.6))
+    # Margins that are fixed: a layout that is computed, as a place for the legend, draws everything twice.
+    axes = figure.subplots(
+        2, 3, gridspec_kw={"left": 0.035, "right": 0.985, "top": 0.89, "bottom": 0.07, "hspace": 0.32, "wspace": 0.13}
+    )
     figure.suptitle(title, fontsize=12, parse_math=False)
-    for axis, (name, series, share) in zip(axes.flat, _PANELS, strict=True):
+    for axis, (name, series, share, place) in zip(axes.flat, _PANELS, strict=True):
         for column, label, colour, style in series:
             points = [(row["step"], row[column]) for row in rows if row[column] is not None]
             if points:
@@ -102,5 +112,5 @@ def _draw(rows: Sequence[dict[str, Any]], file: BinaryIO, title: str) -> None:
         axis.grid(alpha=0.3)
         axis.set_ylim(bottom=0, top=1.02 if share else None)
         if axis.get_legend_handles_labels()[0]:
-            axis.legend(fontsize=8)
+            axis.legend(fontsize=8, loc=place)
     figure.savefig(file, dpi=110, format="png")

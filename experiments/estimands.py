@@ -693,7 +693,7 @@ def predicted(
     luck = _luck(config.env.id, config.env.answers)
     assert luck is not None, "it is the default family's"
     setting = (round(1 / luck), calls, correlation, running, mixture is None, loss, as_evaluated)
-    return theory.difference(_simulated(ours, *setting), _simulated(theirs, *setting))
+    return _simulated_difference(ours, theirs, *setting)
 
 
 def _beyond(config: Config) -> bool:
@@ -704,6 +704,22 @@ def _beyond(config: Config) -> bool:
     return any(
         value != default[name] for name, value in flat(config).items() if name.startswith(groups) and name not in aside
     )
+
+
+@lru_cache(maxsize=1024)
+def _simulated_difference(
+    ours: str,
+    theirs: str,
+    answers: int,
+    calls: int,
+    correlation: float,
+    running: bool,
+    slips: bool,
+    loss: theory.Normalisation,
+    as_evaluated: bool,
+) -> theory.Cell:
+    setting = (answers, calls, correlation, running, slips, loss, as_evaluated)
+    return theory.difference(_simulated(ours, *setting), _simulated(theirs, *setting))
 
 
 @lru_cache(maxsize=1024)

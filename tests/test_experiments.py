@@ -289,67 +289,55 @@ def test_areas_and_late_means_of_a_run() -> None:
     assert run.late("roc/x") == pytest.approx(4.0)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_sweep_that_is_killed_leaves_no_run_behind_and_goes_on_to_the_same_table(
-    number: signal.Signals, tmp_path: Path, tiny_cold_starts: Callable[[Path], Path]
+def test_a_sweep_that_is_killed_again_and_again_leaves_no_run_behind_and_gives_the_same_table(
+    tmp_path: Path, tiny_cold_starts: Callable[[Path], Path]
 ) -> None:
-    grid = {"algo.selector": "roc", "noise.correlation": "0.0", "env.answers": "2"}
-    settings = SMALL | {"run.steps": "12", "run.eval_every": "6"}
-    tiny_cold_starts(tmp_path / "whole" / "quick")
-    whole = SweepConfig(out=tmp_path / "whole", seeds=(0,), set=settings, grid=grid, processes=1)
-    assert sweep(whole, say()[0]) == 0
-
-    folder = tiny_cold_starts(tmp_path / "killed" / "quick")
-    words = ["sweep", "--out", str(tmp_path / "killed"), "--seeds", "0", "--processes", "1"]
-    words += ["--set", *(word for pair in settings.items() for word in pair)]
-    words += ["--grid", *(word for pair in grid.items() for word in pair)]
-    process = subprocess.Popen([sys.executable, "-m", "experiments", *words], cwd=ROOT, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while not list(folder.glob("*/checkpoints/step_000000")) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    process.send_signal(number)
-    process.wait(timeout=30)
-    (run,) = (path.parent for path in folder.glob("*/config.json"))
-    for _ in range(200):
-        try:
-            with locked(run):
-                break
-        except ConfigError:
-            time.sleep(0.05)
-    with locked(run):
-        assert not (run / "summary.json").exists()
-    assert sweep(SweepConfig(**{**vars(whole), "out": tmp_path / "killed"}), say()[0]) == 0
-    assert results(folder).equals(results(tmp_path / "whole" / "quick"))
-
-
-def test_a_sweep_that_is_killed_again_and_again_gives_the_same_table(tmp_path: Path) -> None:
     grid = {"algo.selector": "roc,stratified", "noise.correlation": "0.0", "env.answers": "2"}
-    settings = SMALL | {"run.steps": "8", "run.eval_every": "4", "run.checkpoint_every": "1"}
+    settings = SMALL | {"run.steps": "12", "run.eval_every": "6", "run.checkpoint_every": "1"}
+    tiny_cold_starts(tmp_path / "whole" / "quick")
     whole = SweepConfig(out=tmp_path / "whole", seeds=(0,), set=settings, grid=grid, processes=2)
     assert sweep(whole, say()[0]) == 0
 
+    # This one makes its cold start, too.
     folder = tmp_path / "killed" / "quick"
     words = ["sweep", "--out", str(tmp_path / "killed"), "--seeds", "0", "--processes", "2"]
     words += ["--set", *(word for pair in settings.items() for word in pair)]
     words += ["--grid", *(word for pair in grid.items() for word in pair)]
-    moments = (
-        lambda: list(folder.glob(".cache/*.lock")),  # in the cold start
-        lambda: list(folder.glob("*/checkpoints/step_000000")),
-        lambda: [path for path in folder.glob("*/checkpoints/step_*") if path.name > "step_000001"],
-        lambda: list(folder.glob("store/*.json.gz")),  # before the table
+    kills: tuple[tuple[signal.Signals, Callable[[], object]], ...] = (
+        (signal.SIGKILL, lambda: list(folder.glob(".cache/*.lock"))),  # in the cold start
+        (signal.SIGTERM, lambda: list(folder.glob("*/checkpoints/step_*"))),
+        (signal.SIGKILL, lambda: [path for path in folder.glob("*/checkpoints/step_*") if path.name > "step_000001"]),
+        (signal.SIGKILL, lambda: list(folder.glob("store/*.json.gz"))),  # before the table
     )
     ended = []
-    for moment in moments:
+    for number, moment in kills:
         process = subprocess.Popen([sys.executable, "-m", "experiments", *words], cwd=ROOT, stdout=subprocess.DEVNULL)
         deadline = time.monotonic() + 120
         while not moment() and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.005)
-        process.kill()
+        process.send_signal(number)
         ended.append(process.wait(timeout=30))
+        for config in folder.glob("*/config.json"):
+            wait_until_nobody_works_on(config.parent)
+        if len(ended) == 2:
+            assert not list(folder.glob("*/summary.json")), "a run went on without its sweep"
     # Both runs may have finished at once, and the table been written before the last kill.
-    assert ended[:3] == [-signal.SIGKILL] * 3
+    assert ended[0] == ended[2] == -signal.SIGKILL
+    assert ended[1] != 0
     assert sweep(SweepConfig(**{**vars(whole), "out": tmp_path / "killed"}), say()[0]) == 0
     assert results(folder).equals(results(tmp_path / "whole" / "quick"))
+
+
+def wait_until_nobody_works_on(run: Path) -> None:
+    """Raises ConfigError where a process still holds the run after ten seconds."""
+    for _ in range(200):
+        try:
+            with locked(run):
+                return
+        except ConfigError:
+            time.sleep(0.05)
+    with locked(run):
+        pass
 
 
 def test_shards_cover_a_sweep_without_overlap() -> None:

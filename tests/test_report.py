@@ -15,6 +15,7 @@ from rich.console import Console
 from agents.selection import SELECTORS
 from experiments import __main__ as experiments_command
 from experiments import plots, store
+from experiments import report as report_module
 from experiments.report import ReportConfig, report
 from experiments.sweep import SweepConfig, plan
 from tests.synthetic_runs import arm, synthetic_run
@@ -36,22 +37,37 @@ def write(folder: Path, out: Path) -> str:
     return report(ReportConfig((folder,), out), Console(file=io.StringIO())).read_text(encoding="utf-8")
 
 
-def test_a_page_stands_alone_and_its_figures_come_from_the_runs(kept: Path, tmp_path: Path) -> None:
-    page = write(kept, tmp_path / "report")
+@pytest.fixture(scope="module")
+def drawn(kept: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a report with its pictures."""
+    folder = tmp_path_factory.mktemp("drawn")
+    write(kept, folder)
+    return folder
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures are made and none of them is drawn, which takes most of the time of a page."""
+    monkeypatch.setattr(report_module, "_png", lambda figure: b"not drawn")
+
+
+def test_a_page_stands_alone_and_its_figures_come_from_the_runs(drawn: Path) -> None:
+    page = (drawn / "report.html").read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
     assert "18 runs of 3 arms (roc, stratified, grpo) over 3 seeds" in page
     assert "+0.100" in page  # roc − stratified, as made
     assert "supported" in page
     # Nothing is fetched from elsewhere, and every picture on the page is also a file.
     assert re.findall(r'(?:src|href)="(?!data:)', page) == []
-    pictures = {path.name for path in (tmp_path / "report").glob("*.png")}
+    pictures = {path.name for path in drawn.glob("*.png")}
     assert len(pictures) == page.count("<img ")
     assert {"gain_accuracy.png", "accuracy_updates.png", "accuracy_tokens.png", "theory.png", "length.png"} <= pictures
 
 
-def test_the_same_runs_give_the_same_bytes(kept: Path, tmp_path: Path) -> None:
-    first, second = (write(kept, tmp_path / name) for name in ("one", "two"))
-    assert first == second
+def test_the_same_runs_give_the_same_bytes(kept: Path, drawn: Path, tmp_path: Path) -> None:
+    write(kept, tmp_path)
+    files = sorted(path.name for path in drawn.iterdir())
+    assert [(tmp_path / name).read_bytes() for name in files] == [(drawn / name).read_bytes() for name in files]
 
 
 def test_runs_shorter_than_the_window_of_a_mean_have_a_page(tmp_path: Path) -> None:
@@ -60,6 +76,7 @@ def test_runs_shorter_than_the_window_of_a_mean_have_a_page(tmp_path: Path) -> N
     assert "1 runs of 1 arms" in write(tmp_path / "store", tmp_path / "report")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_runs_without_a_harder_level_have_a_page_without_figures_of_it(tmp_path: Path) -> None:
     for rule in ("roc", "stratified"):
         for seed in range(2):
@@ -83,6 +100,7 @@ def test_bands_are_drawn_where_they_can_be_told_apart() -> None:
         assert len(figure.axes[0].collections) == (count if count == 6 else 0)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_text_from_a_run_cannot_become_markup(tmp_path: Path) -> None:
     run = synthetic_run(arm("roc", 0))
     run = replace(run, revision="<script>x</script>")
@@ -92,6 +110,7 @@ def test_text_from_a_run_cannot_become_markup(tmp_path: Path) -> None:
     assert "&lt;script" in page
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_page_of_the_paper_s_other_claims_is_made_of_runs_of_unlike_length_and_without_calls(tmp_path: Path) -> None:
     for number, (_, config) in enumerate(plan(SweepConfig(out=tmp_path, preset="paper"))):
         steps = config.run.steps + 1
@@ -104,6 +123,7 @@ def test_a_page_of_the_paper_s_other_claims_is_made_of_runs_of_unlike_length_and
     assert "that stages help" in page
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_page_says_how_many_of_a_preset_s_runs_it_has(tmp_path: Path) -> None:
     planned = [run for _, run in plan(SweepConfig(out=tmp_path, dry_run=True))]
     folder = tmp_path / "quick" / "store"
@@ -119,6 +139,7 @@ def test_a_page_says_how_many_of_a_preset_s_runs_it_has(tmp_path: Path) -> None:
     assert "5 runs, among them 4 of the 12 planned runs of quick, of" in write(folder, tmp_path / "three")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_map_is_drawn_where_both_its_fields_differ(tmp_path: Path) -> None:
     for rate in (0.1, 0.3):
         for rule in ("roc", "stratified"):
@@ -133,6 +154,7 @@ def test_the_map_is_drawn_where_both_its_fields_differ(tmp_path: Path) -> None:
     assert (tmp_path / "two" / "map_accuracy.png").exists()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_every_rule_stands_beside_the_control_where_there_are_several(tmp_path: Path) -> None:
     levels = {"roc": 0.6, "stratified": 0.5, "grpo": 0.45, "oracle": 0.75}
     for seed in range(6):
@@ -147,10 +169,12 @@ def test_every_rule_stands_beside_the_control_where_there_are_several(tmp_path: 
     assert (tmp_path / "report" / "rules_accuracy.png").exists()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_two_rules_beside_the_control_need_no_section_of_their_own(kept: Path, tmp_path: Path) -> None:
     assert "Every rule beside the control" not in write(kept, tmp_path / "report")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_page_of_several_stores_has_each_run_once_and_says_what_becomes_of_a_lead(tmp_path: Path) -> None:
     steps = np.arange(21)
 
