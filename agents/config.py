@@ -38,7 +38,8 @@ _type_hints = functools.cache(typing.get_type_hints)
 
 def _check_types(group: str, config: object) -> None:
     """Raises ConfigError for a field whose value is not of its type; True is no integer, 2 is a float."""
-    for name, hint in _type_hints(type(config)).items():
+    kind: type[Any] = type(config)
+    for name, hint in _type_hints(kind).items():
         if not _fits(getattr(config, name), hint):
             shown = getattr(hint, "__name__", str(hint)) if not typing.get_args(hint) else str(hint)
             raise ConfigError(f"{group}.{name}", getattr(config, name), f"a value of type {shown}")
