@@ -33,13 +33,14 @@ def _short(name: str) -> Any:
 
 
 # A sweep checks thousands of configurations at its start.
-_type_hints = functools.cache(typing.get_type_hints)
+@functools.cache
+def _type_hints(kind: type[Any]) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
 
 
 def _check_types(group: str, config: object) -> None:
     """Raises ConfigError for a field whose value is not of its type; True is no integer, 2 is a float."""
-    kind: type[Any] = type(config)
-    for name, hint in _type_hints(kind).items():
+    for name, hint in _type_hints(typing.cast(Any, type(config))).items():
         if not _fits(getattr(config, name), hint):
             shown = getattr(hint, "__name__", str(hint)) if not typing.get_args(hint) else str(hint)
             raise ConfigError(f"{group}.{name}", getattr(config, name), f"a value of type {shown}")
