@@ -216,20 +216,6 @@ def remove_leftovers(folder: Path) -> None:
                 path.unlink()
 
 
-def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    states = optimizer.state_dict()["state"]
-    return {f"{number}.{name}": value for number, fields in states.items() for name, value in fields.items()}
-
-
-def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    record = optimizer.state_dict()
-    states: dict[int, dict[str, Tensor]] = {}
-    for key, value in tensors.items():
-        number, _, name = key.partition(".")
-        states.setdefault(int(number), {})[name] = value
-    optimizer.load_state_dict({"state": states, "param_groups": record["param_groups"]})
-
-
 def _state_digest(state: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 

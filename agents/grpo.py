@@ -18,6 +18,7 @@ from agents.config import AlgoConfig
 from agents.engine import ALONE, Engine
 from agents.generation import Bools, Floats, Ints, Tokens
 from agents.model import Policy
+from agents.optimizer import Optimizer
 from agents.packing import MICRO_BATCH, micro_batches, pack
 from tool_gym.errors import ConfigError, DivergenceError
 
@@ -137,7 +138,7 @@ def token_logprobs(logits_KV: Tensor, targets_K: Tensor) -> tuple[Tensor, Tensor
 
 def update(
     policy: Policy,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
     batch: TrainingBatch,
     config: AlgoConfig,
     max_tokens: int,
@@ -157,7 +158,7 @@ def update(
     for _ in range(config.epochs):
         for members in np.array_split(groups, min(config.minibatches, len(groups))):
             part = batch.rows(np.flatnonzero(np.isin(batch.group_N, members)))
-            optimizer.zero_grad(set_to_none=True)
+            optimizer.zero_grad()
             totals += _accumulate(policy, part, config, max_tokens, engine)
             norms.append(float(torch.nn.utils.clip_grad_norm_(policy.parameters(), config.grad_clip)))
             if not math.isfinite(norms[-1]):

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from agents.config import SFTConfig
 from agents.generation import Bools, Ints
 from agents.model import Policy
+from agents.optimizer import AdamW
 from agents.packing import MICRO_BATCH, micro_batches, pack
 from agents.rollout import encode_prompt, encode_turn
 from agents.tokenizer import Tokenizer
@@ -29,7 +30,6 @@ from tool_gym.registration import Resolved
 from tool_gym.tasks.base import draw_many
 from tool_gym.tasks.demonstrations import Demonstration, play_demonstrations, sample_styles
 
-_BETAS = (0.9, 0.95)
 _PLAY_TOGETHER = 1024
 
 
@@ -116,14 +116,12 @@ def train(
     """
     matrices = [p for p in policy.parameters() if p.dim() > 1]
     gains = [p for p in policy.parameters() if p.dim() <= 1]
-    groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": gains, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=config.learning_rate, betas=_BETAS, fused=True)
+    optimizer = AdamW((matrices, config.weight_decay), (gains, 0.0), learning_rate=config.learning_rate)
     losses = []
     batches = _batches(len(examples.lengths_M), config.batch_size, seed)
     for step, chosen in zip(range(config.step_count), batches, strict=False):
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(config, step)
-        optimizer.zero_grad(set_to_none=True)
+        optimizer.learning_rate = learning_rate(config, step)
+        optimizer.zero_grad()
         losses.append(_accumulate(policy, examples, chosen))
         norm = float(torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0))
         if not math.isfinite(losses[-1]):

@@ -44,6 +44,7 @@ from agents.metrics import (
     selection_metrics,
 )
 from agents.model import Policy
+from agents.optimizer import AdamW
 from agents.rollout import Play, TrajectoryBatch, check_finite, check_valid, concatenate
 from agents.runs import METRICS_FILE, REFERENCE, TRAJECTORIES_FILE, read_metrics
 from agents.selection import SELECTORS, repeated_ngrams, rollout_penalties, select, shape_rewards
@@ -54,7 +55,6 @@ from tool_gym.episodes import EpisodeSpec
 from tool_gym.errors import ConfigError, DivergenceError, ToolGymError
 from tool_gym.interpreter import InterpreterPool, PoolStats
 
-_BETAS = (0.9, 0.95)
 _REFILL_WAVES = 4
 _BEST = "best"
 
@@ -182,9 +182,7 @@ class Trainer:
         self.config = self.setup.config
         self.state = _State()
         self.policy: Policy = self.setup.new_policy()
-        self.optimizer = torch.optim.AdamW(
-            self.policy.parameters(), lr=config.algo.learning_rate, betas=_BETAS, weight_decay=0.0, fused=True
-        )
+        self.optimizer = AdamW((self.policy.parameters(), 0.0), learning_rate=config.algo.learning_rate)
 
     def run(self, *, resume: bool) -> dict[str, Any]:
         """Train to the end, from the latest checkpoint with ``resume``; returns the summary."""
@@ -414,11 +412,10 @@ class Trainer:
         folder = self.folder / "checkpoints" / (name or checkpoints.step_name(self.state.step))
         noise = {key: torch.from_numpy(np.array(value)) for key, value in self.noise.state().items()}
         weights = dict(self.policy.state_dict())
-        tensors = checkpoints.optimizer_tensors(self.optimizer)
         self.state.logs = {log.file.name: log.checksum for log in (self.metrics, self.trajectories)}
         for log in (self.metrics, self.trajectories):
             log.sync()
-        checkpoints.save(folder, Checkpoint(weights, tensors, noise, vars(self.state)))
+        checkpoints.save(folder, Checkpoint(weights, self.optimizer.tensors(), noise, vars(self.state)))
         if name is None:
             checkpoints.keep_last(self.folder / "checkpoints", self.config.run.keep_checkpoints)
 
@@ -453,7 +450,7 @@ class Trainer:
         self._refer_to(runs.read_reference(self.folder))
         try:
             self.policy.load_state_dict(saved.policy)
-            checkpoints.restore_optimizer(self.optimizer, saved.optimizer)
+            self.optimizer.restore(saved.optimizer)
             self.noise.load_state({key: value.numpy() for key, value in saved.noise.items()})
             self.state = _state_of(self.folder, folder, saved)
         except (RuntimeError, KeyError, TypeError, ValueError) as error:

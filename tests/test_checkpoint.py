@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from agents.checkpoint import Checkpoint, atomic_write, latest, load, optimizer_tensors, restore_optimizer, save
+from agents.checkpoint import Checkpoint, atomic_write, latest, load, save
 from tool_gym.errors import ConfigError
 
 
@@ -115,27 +115,3 @@ def test_a_checkpoint_is_on_the_disk_before_its_name_is(tmp_path: Path, on_disk:
     assert {("sync", name) for name in (*parts, "state.json")} < set(on_disk[:renamed])
     assert on_disk[renamed - 1][1].endswith(".tmp"), "the folder with their names"
     assert on_disk[renamed + 1 :] == [("sync", tmp_path.name)]
-
-
-def test_an_optimiser_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
-    def make_optimizer() -> tuple[torch.nn.Parameter, torch.optim.Optimizer]:
-        parameter = torch.nn.Parameter(torch.ones(4))
-        return parameter, torch.optim.AdamW([parameter], lr=0.1, betas=(0.9, 0.95))
-
-    def step(parameter: torch.nn.Parameter, optimizer: torch.optim.Optimizer, scale: float) -> None:
-        parameter.grad = torch.arange(4.0) * scale
-        optimizer.step()
-
-    a, one = make_optimizer()
-    for scale in (1.0, -2.0, 0.5):
-        step(a, one, scale)
-    b, two = make_optimizer()
-    for scale in (1.0, -2.0):
-        step(b, two, scale)
-    save(tmp_path / "c", Checkpoint({"b": b}, optimizer_tensors(two), {}, {}))
-    saved = load(tmp_path / "c")
-    c, three = make_optimizer()
-    c.data = saved.policy["b"]
-    restore_optimizer(three, saved.optimizer)
-    step(c, three, 0.5)
-    assert torch.equal(a, c)

@@ -304,9 +304,8 @@ def test_a_sweep_that_is_killed_again_and_again_leaves_no_run_behind_and_gives_t
     words += ["--set", *(word for pair in settings.items() for word in pair)]
     words += ["--grid", *(word for pair in grid.items() for word in pair)]
     kills: tuple[tuple[signal.Signals, Callable[[], object]], ...] = (
-        (signal.SIGKILL, lambda: list(folder.glob(".cache/*.lock"))),  # in the cold start
-        (signal.SIGTERM, lambda: list(folder.glob("*/checkpoints/step_*"))),
-        (signal.SIGKILL, lambda: [path for path in folder.glob("*/checkpoints/step_*") if path.name > "step_000001"]),
+        (signal.SIGTERM, lambda: list(folder.glob(".cache/*.lock"))),  # in the cold start
+        (signal.SIGKILL, lambda: list(folder.glob("*/checkpoints/step_*"))),
         (signal.SIGKILL, lambda: list(folder.glob("store/*.json.gz"))),  # before the table
     )
     ended = []
@@ -322,8 +321,8 @@ def test_a_sweep_that_is_killed_again_and_again_leaves_no_run_behind_and_gives_t
         if len(ended) == 2:
             assert not list(folder.glob("*/summary.json")), "a run went on without its sweep"
     # Both runs may have finished at once, and the table been written before the last kill.
-    assert ended[0] == ended[2] == -signal.SIGKILL
-    assert ended[1] != 0
+    assert ended[0] != 0
+    assert ended[1] == -signal.SIGKILL
     assert sweep(SweepConfig(**{**vars(whole), "out": tmp_path / "killed"}), say()[0]) == 0
     assert results(folder).equals(results(tmp_path / "whole" / "quick"))
 

@@ -29,6 +29,7 @@ from agents.frozen import FrozenPolicy
 from agents.generation import Ints, generate
 from agents.grpo import TrainingBatch, UpdateStats, update
 from agents.model import Policy
+from agents.optimizer import AdamW
 from agents.rollout import TrajectoryBatch
 from agents.setup import Setup
 from agents.tokenizer import BOS, END, PAD
@@ -234,7 +235,7 @@ def _updates(size: Size, config: BenchConfig, tops: list[float]) -> Iterator[Row
     algo = AlgoConfig()
     for context in CONTEXTS:
         policy = _policy(dataclasses.replace(size.policy, context=320), never=(PAD, BOS))
-        optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-6, fused=True)
+        optimizer = AdamW((policy.parameters(), 0.0), learning_rate=1e-6)
         batch = _training_batch(config.seed, context)
         lengths = batch.lengths_N
         trained = int(batch.sampled_NT.sum())
@@ -244,7 +245,7 @@ def _updates(size: Size, config: BenchConfig, tops: list[float]) -> Iterator[Row
         def measure(
             _: int,
             policy: Policy = policy,
-            optimizer: torch.optim.Optimizer = optimizer,
+            optimizer: AdamW = optimizer,
             batch: TrainingBatch = batch,
             work: float = work,
         ) -> tuple[float, float]:

@@ -1,0 +1,97 @@
+"""AdamW (arXiv 1711.05101) for every training here, by the fused kernel of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.optim.adamw import adamw
+
+_BETAS = (0.9, 0.95)
+_EPSILON = 1e-8
+
+
+class Optimizer(Protocol):
+    """What an update needs of an optimiser; those of `torch.optim` have it, too."""
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+
+    def step(self) -> object:
+        """Move the parameters along their gradients."""
+
+
+class AdamW:
+    """`torch.optim.AdamW(fused=True)` to the bit, its steps and states, but not its class.
+
+    Making that imports torch's compiler, which nothing here uses, and takes as long as importing torch itself: in
+    every process that trains (docs/PERFORMANCE.md).
+
+    Args:
+        groups: parameters, each group with its weight decay. A parameter's number counts through all groups.
+        learning_rate: of the next step; may be set before each.
+    """
+
+    def __init__(self, *groups: tuple[Iterable[nn.Parameter], float], learning_rate: float) -> None:
+        self.groups = [(list(parameters), decay) for parameters, decay in groups]
+        self.parameters = [parameter for parameters, _ in self.groups for parameter in parameters]
+        self.learning_rate = learning_rate
+        self._states: dict[nn.Parameter, dict[str, Tensor]] = {}
+
+    def zero_grad(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for parameters, decay in self.groups:
+            moved = [parameter for parameter in parameters if parameter.grad is not None]
+            for parameter in moved:
+                if parameter not in self._states:
+                    self._states[parameter] = self._new_state(parameter)
+            states = [self._states[parameter] for parameter in moved]
+            adamw(
+                moved,  # type: ignore[arg-type]
+                [parameter.grad for parameter in moved],  # type: ignore[misc]
+                [state["exp_avg"] for state in states],
+                [state["exp_avg_sq"] for state in states],
+                [],
+                [state["step"] for state in states],
+                fused=True,
+                amsgrad=False,
+                beta1=_BETAS[0],
+                beta2=_BETAS[1],
+                lr=self.learning_rate,
+                weight_decay=decay,
+                eps=_EPSILON,
+                maximize=False,
+            )
+
+    @staticmethod
+    def _new_state(parameter: nn.Parameter) -> dict[str, Tensor]:
+        return {
+            "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
+            "exp_avg": torch.zeros_like(parameter),
+            "exp_avg_sq": torch.zeros_like(parameter),
+        }
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The states of all parameters that have moved, named ``<parameter number>.<field>``."""
+        numbers = {parameter: number for number, parameter in enumerate(self.parameters)}
+        return {f"{numbers[p]}.{name}": value for p, state in self._states.items() for name, value in state.items()}
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        """Go back to what ``tensors`` returned. Raises ValueError where they are of other parameters."""
+        states: dict[nn.Parameter, dict[str, Tensor]] = {}
+        for key, value in tensors.items():
+            number, _, name = key.partition(".")
+            if int(number) >= len(self.parameters):
+                raise ValueError(f"a state of parameter {number} of {len(self.parameters)}")
+            parameter = self.parameters[int(number)]
+            state = states.setdefault(parameter, self._new_state(parameter))
+            if name not in state or state[name].shape != value.shape:
+                raise ValueError(f"{key} of shape {tuple(value.shape)} is no state of its parameter")
+            state[name] = value.to(state[name])
+        self._states = states
