@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -90,7 +91,10 @@ def test_states_of_other_parameters_are_refused_and_change_nothing(tensors: dict
     assert optimizer.tensors() == before
 
 
-def test_a_process_that_trains_does_not_import_the_compiler_of_torch(tmp_path: Path) -> None:
+def test_a_process_that_trains_does_not_import_the_compiler_of_torch(
+    tmp_path: Path, tiny_cold_starts: Callable[[Path], Path]
+) -> None:
+    tiny_cold_starts(tmp_path)
     program = f"""
 import sys
 from pathlib import Path

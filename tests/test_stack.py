@@ -293,7 +293,7 @@ def test_what_fails_in_the_joint_arithmetic_is_what_the_stack_fails_with(
 def test_a_run_that_diverges_leaves_the_others_to_finish_and_is_what_the_stack_ends_with(
     tmp_path: Path, tiny_cold_starts: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    configs = members(tiny_cold_starts(tmp_path), **{"run.steps": 8})
+    configs = members(tiny_cold_starts(tmp_path), **{"run.steps": 4, "run.keep_checkpoints": 1})
     folders = [tmp_path / str(config.run.name) for config in configs]
     learn = Trainer._update
 
