@@ -99,7 +99,7 @@ def _draw(rows: Sequence[dict[str, Any]], file: BinaryIO, title: str) -> None:
     figure = Figure(figsize=(13, 6.6))
     # Margins that are fixed: a layout that is computed, as a place for the legend, draws everything twice.
     axes = figure.subplots(
-        2, 3, gridspec_kw={"left": 0.035, "right": 0.985, "top": 0.89, "bottom": 0.07, "hspace": 0.32, "wspace": 0.13}
+        2, 3, gridspec_kw={"left": 0.05, "right": 0.985, "top": 0.89, "bottom": 0.07, "hspace": 0.32, "wspace": 0.19}
     )
     figure.suptitle(title, fontsize=12, parse_math=False)
     for axis, (name, series, share, place) in zip(axes.flat, _PANELS, strict=True):

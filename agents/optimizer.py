@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim.adamw import adamw
 
 _BETAS = (0.9, 0.95)
@@ -14,7 +14,7 @@ _EPSILON = 1e-8
 
 
 class Optimizer(Protocol):
-    """What an update needs of an optimiser; those of `torch.optim` have it, too."""
+    """What an update needs of an optimiser. Those of `torch.optim` have it, too: tests learn with them."""
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
@@ -34,11 +34,11 @@ class AdamW:
         learning_rate: of the next step; may be set before each.
     """
 
-    def __init__(self, *groups: tuple[Iterable[nn.Parameter], float], learning_rate: float) -> None:
+    def __init__(self, *groups: tuple[Iterable[Tensor], float], learning_rate: float) -> None:
         self.groups = [(list(parameters), decay) for parameters, decay in groups]
         self.parameters = [parameter for parameters, _ in self.groups for parameter in parameters]
         self.learning_rate = learning_rate
-        self._states: dict[nn.Parameter, dict[str, Tensor]] = {}
+        self._states: dict[Tensor, dict[str, Tensor]] = {}
 
     def zero_grad(self) -> None:
         for parameter in self.parameters:
@@ -47,14 +47,14 @@ class AdamW:
     @torch.no_grad()
     def step(self) -> None:
         for parameters, decay in self.groups:
-            moved = [parameter for parameter in parameters if parameter.grad is not None]
-            for parameter in moved:
+            moved = [(parameter, parameter.grad) for parameter in parameters if parameter.grad is not None]
+            for parameter, _ in moved:
                 if parameter not in self._states:
                     self._states[parameter] = self._new_state(parameter)
-            states = [self._states[parameter] for parameter in moved]
+            states = [self._states[parameter] for parameter, _ in moved]
             adamw(
-                moved,  # type: ignore[arg-type]
-                [parameter.grad for parameter in moved],  # type: ignore[misc]
+                [parameter for parameter, _ in moved],
+                [gradient for _, gradient in moved],
                 [state["exp_avg"] for state in states],
                 [state["exp_avg_sq"] for state in states],
                 [],
@@ -70,7 +70,7 @@ class AdamW:
             )
 
     @staticmethod
-    def _new_state(parameter: nn.Parameter) -> dict[str, Tensor]:
+    def _new_state(parameter: Tensor) -> dict[str, Tensor]:
         return {
             "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
             "exp_avg": torch.zeros_like(parameter),
@@ -82,16 +82,26 @@ class AdamW:
         numbers = {parameter: number for number, parameter in enumerate(self.parameters)}
         return {f"{numbers[p]}.{name}": value for p, state in self._states.items() for name, value in state.items()}
 
-    def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Go back to what ``tensors`` returned. Raises ValueError where they are of other parameters."""
-        states: dict[nn.Parameter, dict[str, Tensor]] = {}
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go back to what ``tensors`` returned.
+
+        Raises ValueError, changing nothing, where that is no state of these parameters.
+        """
+        found: dict[int, dict[str, Tensor]] = {}
         for key, value in tensors.items():
-            number, _, name = key.partition(".")
-            if int(number) >= len(self.parameters):
-                raise ValueError(f"a state of parameter {number} of {len(self.parameters)}")
-            parameter = self.parameters[int(number)]
-            state = states.setdefault(parameter, self._new_state(parameter))
-            if name not in state or state[name].shape != value.shape:
-                raise ValueError(f"{key} of shape {tuple(value.shape)} is no state of its parameter")
-            state[name] = value.to(state[name])
+            owner, _, name = key.partition(".")
+            found.setdefault(int(owner), {})[name] = value
+        if not found.keys() <= set(range(len(self.parameters))):
+            raise ValueError(f"states of parameters {sorted(found)}, of which there are {len(self.parameters)}")
+        states: dict[Tensor, dict[str, Tensor]] = {}
+        for number, fields in found.items():
+            parameter = self.parameters[number]
+            fresh = self._new_state(parameter)
+            if _shapes(fields) != _shapes(fresh):
+                raise ValueError(f"state of parameter {number}: {_shapes(fields)}, must be {_shapes(fresh)}")
+            states[parameter] = {name: fields[name].to(fresh[name]) for name in fresh}
         self._states = states
+
+
+def _shapes(state: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(value.shape) for name, value in state.items()}

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -689,11 +689,11 @@ def predicted(
     mixture = config.sft.mixture
     if mixture not in (None, theory.MIXTURE_WITHOUT_SLIPS):
         return None
-    running = noise.reference == "running"
+    mode: theory.Mode = "running" if noise.reference == "running" else "frozen"
     luck = _luck(config.env.id, config.env.answers)
     assert luck is not None, "it is the default family's"
-    setting = (round(1 / luck), calls, correlation, running, mixture is None, loss, as_evaluated)
-    return _simulated_difference(ours, theirs, *setting)
+    where = _Modelled(round(1 / luck), calls, correlation, mode, mixture is None, loss, as_evaluated)
+    return _simulated_difference(ours, theirs, where)
 
 
 def _beyond(config: Config) -> bool:
@@ -706,37 +706,35 @@ def _beyond(config: Config) -> bool:
     )
 
 
-@lru_cache(maxsize=1024)
-def _simulated_difference(
-    ours: str,
-    theirs: str,
-    answers: int,
-    calls: int,
-    correlation: float,
-    running: bool,
-    slips: bool,
-    loss: theory.Normalisation,
-    as_evaluated: bool,
-) -> theory.Cell:
-    setting = (answers, calls, correlation, running, slips, loss, as_evaluated)
-    return theory.difference(_simulated(ours, *setting), _simulated(theirs, *setting))
+class _Modelled(NamedTuple):
+    """What the smallest model needs to know of a setting."""
+
+    answers: int
+    calls: int
+    correlation: float
+    mode: theory.Mode
+    slips: bool
+    loss: theory.Normalisation
+    as_evaluated: bool
 
 
 @lru_cache(maxsize=1024)
-def _simulated(
-    rule: str,
-    answers: int,
-    calls: int,
-    correlation: float,
-    running: bool,
-    slips: bool,
-    loss: theory.Normalisation,
-    as_evaluated: bool,
-) -> theory.Curves:
-    mode: theory.Mode = "running" if running else "frozen"
+def _simulated(rule: str, where: _Modelled) -> theory.Curves:
     return theory.simulate(
-        rule, answers, calls, correlation, mode, slips=slips, normalisation=loss, frozen_evaluation=as_evaluated
+        rule,
+        where.answers,
+        where.calls,
+        where.correlation,
+        where.mode,
+        slips=where.slips,
+        normalisation=where.loss,
+        frozen_evaluation=where.as_evaluated,
     )
+
+
+@lru_cache(maxsize=1024)
+def _simulated_difference(ours: str, theirs: str, where: _Modelled) -> theory.Cell:
+    return theory.difference(_simulated(ours, where), _simulated(theirs, where))
 
 
 # ---------------------------------------------------------------- answers

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from rich.console import Console
 
 from agents.selection import SELECTORS
@@ -49,6 +50,18 @@ def drawn(kept: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures are made and none of them is drawn, which takes most of the time of a page."""
     monkeypatch.setattr(report_module, "_png", lambda figure: b"not drawn")
+
+
+@pytest.fixture
+def drafted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures are drawn small and without a layout: whether they can be, not how they look."""
+
+    def draft(figure: Figure) -> bytes:
+        figure.set_layout_engine("none")
+        figure.savefig(file := io.BytesIO(), format="png", dpi=20)
+        return file.getvalue()
+
+    monkeypatch.setattr(report_module, "_png", draft)
 
 
 def test_a_page_stands_alone_and_its_figures_come_from_the_runs(drawn: Path) -> None:
@@ -110,7 +123,7 @@ def test_text_from_a_run_cannot_become_markup(tmp_path: Path) -> None:
     assert "&lt;script" in page
 
 
-@pytest.mark.usefixtures("undrawn")
+@pytest.mark.usefixtures("drafted")
 def test_a_page_of_the_paper_s_other_claims_is_made_of_runs_of_unlike_length_and_without_calls(tmp_path: Path) -> None:
     for number, (_, config) in enumerate(plan(SweepConfig(out=tmp_path, preset="paper"))):
         steps = config.run.steps + 1
@@ -139,7 +152,7 @@ def test_a_page_says_how_many_of_a_preset_s_runs_it_has(tmp_path: Path) -> None:
     assert "5 runs, among them 4 of the 12 planned runs of quick, of" in write(folder, tmp_path / "three")
 
 
-@pytest.mark.usefixtures("undrawn")
+@pytest.mark.usefixtures("drafted")
 def test_the_map_is_drawn_where_both_its_fields_differ(tmp_path: Path) -> None:
     for rate in (0.1, 0.3):
         for rule in ("roc", "stratified"):
@@ -154,7 +167,7 @@ def test_the_map_is_drawn_where_both_its_fields_differ(tmp_path: Path) -> None:
     assert (tmp_path / "two" / "map_accuracy.png").exists()
 
 
-@pytest.mark.usefixtures("undrawn")
+@pytest.mark.usefixtures("drafted")
 def test_every_rule_stands_beside_the_control_where_there_are_several(tmp_path: Path) -> None:
     levels = {"roc": 0.6, "stratified": 0.5, "grpo": 0.45, "oracle": 0.75}
     for seed in range(6):
@@ -174,7 +187,7 @@ def test_two_rules_beside_the_control_need_no_section_of_their_own(kept: Path, t
     assert "Every rule beside the control" not in write(kept, tmp_path / "report")
 
 
-@pytest.mark.usefixtures("undrawn")
+@pytest.mark.usefixtures("drafted")
 def test_a_page_of_several_stores_has_each_run_once_and_says_what_becomes_of_a_lead(tmp_path: Path) -> None:
     steps = np.arange(21)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments import estimands
+from experiments import estimands, theory
 from experiments.estimands import (
     ACCURACY,
     CONTRASTS,
@@ -181,6 +181,18 @@ def test_intervals_in_the_readme_are_those_of_the_results() -> None:
     found = re.findall(r"[+−][.]\d{3} \[[^]]*\]", README)
     assert len(found) >= 3
     assert [interval for interval in found if interval not in RESULTS] == []
+
+
+@pytest.mark.parametrize("preset", sorted(path.parent.name for path in STORES.glob("*/report")))
+def test_what_is_claimed_can_be_told_where_runs_were_made(preset: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    cell = theory.Cell(*(theory.Gain(0.05, 0.0) for _ in range(3)))
+    monkeypatch.setattr(estimands, "_simulated_difference", lambda ours, theirs, where: cell)
+    configs = [runs[0].config for runs in settings_of(read_runs(STORES / preset / "store")).values()]
+    claims = {claim for config in configs for asked in CONTRASTS for claim in estimands.claims_of(asked, [config])}
+    assert all(claim.sign in (-1, 0, 1) for claim in claims)
+    beyond = preset in ("families", "selectors")  # other tasks, and a cold start with an error that the model lacks
+    assert (estimands.MODEL in {claim.who for claim in claims}) != beyond
 
 
 @pytest.mark.parametrize("preset", sorted(path.parent.name for path in STORES.glob("*/report")))

@@ -291,9 +291,12 @@ def test_what_fails_in_the_joint_arithmetic_is_what_the_stack_fails_with(
 
 
 def test_a_run_that_diverges_leaves_the_others_to_finish_and_is_what_the_stack_ends_with(
-    tmp_path: Path, tiny_cold_starts: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    tiny_cold_starts: Callable[[Path], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    configs = members(tiny_cold_starts(tmp_path), **{"run.steps": 4, "run.keep_checkpoints": 1})
+    configs = members(tiny_cold_starts(tmp_path), **{"run.steps": 6, "run.keep_checkpoints": 2})
     folders = [tmp_path / str(config.run.name) for config in configs]
     learn = Trainer._update
 
@@ -306,12 +309,13 @@ def test_a_run_that_diverges_leaves_the_others_to_finish_and_is_what_the_stack_e
     made = []
     with monkeypatch.context() as broken:
         broken.setattr(Trainer, "_update", diverging)
-        for _ in range(2):
+        for again in (False, True):
             # The second time the others have kept no step to which the failed one has come: all begin again.
             with pytest.raises(DivergenceError, match="step 3: the loss is nan"):
                 train_stack(configs, StopSignals())
             assert [runs.finished(folder) for folder in folders] == [True, False, True]
             made.append(results([folders[0], folders[2]]))
+            assert ("all begin again" in capsys.readouterr().out) == again
     assert made[0] == made[1]
     assert all(runs.finished(folder) for folder in train_stack(configs, StopSignals()))
 
