@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import re
 from collections.abc import Mapping, Sequence
@@ -70,9 +71,14 @@ def unclaimed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimands, "claims_of", lambda contrast, configs: ())
 
 
+@functools.cache
+def stored(preset: str) -> list[Run]:
+    return read_runs(STORES / preset / "store")
+
+
 @pytest.fixture(scope="module")
 def headline() -> list[Run]:
-    return read_runs(STORES / "correlated-vs-iid" / "store")
+    return stored("correlated-vs-iid")
 
 
 def test_the_headline_s_table_is_that_of_its_store(headline: list[Run]) -> None:
@@ -97,7 +103,7 @@ def test_how_many_runs_there_are_is_said_in_both_places(headline: list[Run]) -> 
 
 
 def test_the_table_of_the_running_reference_is_that_of_its_store() -> None:
-    runs = read_runs(STORES / "running-reference" / "store")
+    runs = stored("running-reference")
     (_, *rows) = next(table for table in tables(RESULTS) if table[0][:2] == ["`roc` − `stratified`", "20 pairs"])
     figures = (GOOD_FIRST, ACCURACY, FINAL_ACCURACY, ERRORS, RECOVERY)
     found = [answers(runs, "roc", "stratified", figure) for figure in figures]
@@ -105,7 +111,7 @@ def test_the_table_of_the_running_reference_is_that_of_its_store() -> None:
 
 
 def test_the_table_of_the_corner_without_slips_is_that_of_its_store() -> None:
-    runs = read_runs(STORES / "toy-corner" / "store")
+    runs = stored("toy-corner")
     (header, *rows) = next(table for table in tables(RESULTS) if table[0][1].endswith("without slips"))
     assert [cell.partition(",")[0] for cell in header[1:]] == ["ρ 0", "ρ .9"]
     figures = (GOOD_FIRST, ACCURACY, FINAL_ACCURACY, ERRORS, RECOVERY)
@@ -114,7 +120,7 @@ def test_the_table_of_the_corner_without_slips_is_that_of_its_store() -> None:
 
 
 def test_the_table_of_leads_is_that_of_its_store() -> None:
-    runs = read_runs(STORES / "switch" / "store")
+    runs = stored("switch")
     (_, *rows) = next(table for table in tables(RESULTS) if table[0][1:] == ["ρ 0", "ρ .9"])
     contrasts = [
         ("roc→stratified", "stratified", LEAD),
@@ -128,7 +134,7 @@ def test_the_table_of_leads_is_that_of_its_store() -> None:
 
 
 def test_the_table_of_every_rule_is_that_of_its_store() -> None:
-    runs = read_runs(STORES / "selectors" / "store")
+    runs = stored("selectors")
     (_, *rows) = next(table for table in tables(RESULTS) if table[0][0] == "less `stratified`")
     found: dict[str, list[str]] = {}
     figures = [beside_control(runs, figure) for figure in (GOOD_FIRST, ACCURACY)]
@@ -140,7 +146,7 @@ def test_the_table_of_every_rule_is_that_of_its_store() -> None:
 
 
 def test_the_table_of_the_other_families_is_that_of_their_store() -> None:
-    runs = read_runs(STORES / "families" / "store")
+    runs = stored("families")
     (header, *rows) = next(
         table for table in tables(RESULTS) if table[0][:2] == ["`roc` − `stratified`", "good first calls"]
     )
@@ -154,7 +160,7 @@ def test_the_table_of_the_other_families_is_that_of_their_store() -> None:
 
 
 def test_the_table_of_other_updates_is_that_of_its_store() -> None:
-    runs = read_runs(STORES / "robustness" / "store")
+    runs = stored("robustness")
     (header, *rows) = next(table for table in tables(RESULTS) if table[1][0].startswith("learning rate"))
     assert len(header) == 7
     found = [answers(runs, "roc", "stratified", figure) for figure in (GOOD_FIRST, ACCURACY, FINAL_ACCURACY)]
@@ -165,7 +171,7 @@ def test_the_table_of_other_updates_is_that_of_its_store() -> None:
 
 
 def test_the_table_of_fault_rates_is_that_of_its_store() -> None:
-    runs = read_runs(STORES / "noise-map" / "store")
+    runs = stored("noise-map")
     (header, *rows) = next(table for table in tables(RESULTS) if "fault rate" in table[1][0])
     assert header[1] == "pairs"
     figures = (GOOD_FIRST, ACCURACY, FINAL_ACCURACY)
@@ -188,7 +194,7 @@ def test_what_is_claimed_can_be_told_where_runs_were_made(preset: str, monkeypat
     monkeypatch.undo()
     cell = theory.Cell(*(theory.Gain(0.05, 0.0) for _ in range(3)))
     monkeypatch.setattr(estimands, "_simulated_difference", lambda ours, theirs, where: cell)
-    configs = [runs[0].config for runs in settings_of(read_runs(STORES / preset / "store")).values()]
+    configs = [runs[0].config for runs in settings_of(stored(preset)).values()]
     claims = {claim for config in configs for asked in CONTRASTS for claim in estimands.claims_of(asked, [config])}
     assert all(claim.sign in (-1, 0, 1) for claim in claims)
     beyond = preset in ("families", "selectors")  # other tasks, and a cold start with an error that the model lacks
@@ -205,7 +211,8 @@ def test_committed_pages_answer_what_their_stores_can_be_asked(preset: str) -> N
     count = sum(len(list(store.glob("*.json.gz"))) for store in stores)
     assert f"<p>{count} of the " in page
     missing = []
-    settings = [by_arm(runs) for runs in settings_of(read_runs(*stores)).values() if runs[0].config.env.max_turns != 1]
+    runs = {run.identity: run for store in stores for run in stored(store.parent.name)}  # some are in both
+    settings = [by_arm(each) for each in settings_of([*runs.values()]).values() if each[0].config.env.max_turns != 1]
     for asked in CONTRASTS:
         if asked.across is not None:
             continue
