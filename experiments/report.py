@@ -233,17 +233,24 @@ def _revisions(runs: Sequence[Run]) -> str:
     told = "Code revision " + ", ".join(
         revision if len(counts) == 1 else f"{revision} ({count} runs)" for revision, count in counts.most_common()
     )
-    groups: dict[tuple[Setting, int], set[str]] = {}
+    groups: dict[tuple[Setting, int], list[Run]] = {}
     for setting, members in settings_of(runs).items():
         for run in members:
-            groups.setdefault((setting, run.config.run.seed), set()).add(run.revision)
-    mixed = sum(len(revisions) > 1 for revisions in groups.values())
+            groups.setdefault((setting, run.config.run.seed), []).append(run)
+    mixed = [members for members in groups.values() if len({run.revision for run in members}) > 1]
     if mixed:
+        apart = sum(len({_first_policy(run) for run in members}) > 1 for members in mixed)
         told += (
-            f"; in {mixed} of {len(groups)} settings and seeds the arms are of more than one, so that what they share "
-            "may differ in the last bits"
+            f"; in {len(mixed)} of {len(groups)} settings and seeds the arms are of more than one, "
+            f"in {apart} of these with cold starts of the same recipe that are not the same policy"
         )
     return told + "."
+
+
+def _first_policy(run: Run) -> tuple[str, ...]:
+    """What the validation found of the policy before the first update: the same wherever the cold start is."""
+    columns = ("eval/accuracy", "eval/accuracy_clean", "eval/good_first_call")
+    return tuple(str(run.columns[column][0]) for column in columns)
 
 
 def _short_revision(revision: str) -> str:

@@ -152,6 +152,21 @@ def test_a_page_says_how_many_of_a_preset_s_runs_it_has(tmp_path: Path) -> None:
     assert "5 runs, among them 4 of the 12 planned runs of quick, of" in write(folder, tmp_path / "three")
 
 
+@pytest.mark.usefixtures("undrawn")
+def test_a_page_says_where_arms_of_a_seed_do_not_share_their_cold_start(tmp_path: Path) -> None:
+    for seed in range(3):
+        for rule in ("roc", "stratified"):
+            run = synthetic_run(arm(rule, seed))
+            if rule == "roc" and seed > 0:
+                run = replace(run, revision="another")
+            if rule == "roc" and seed > 1:
+                columns = {**run.columns, "eval/accuracy": run.columns["eval/accuracy"] + 0.01}
+                run = replace(run, columns=columns)
+            store.put(tmp_path / "store", store.pack(run), run.config)
+    told = "in 2 of 3 settings and seeds the arms are of more than one, in 1 of these with cold starts"
+    assert told in write(tmp_path / "store", tmp_path / "report")
+
+
 @pytest.mark.usefixtures("drafted")
 def test_the_map_is_drawn_where_both_its_fields_differ(tmp_path: Path) -> None:
     for rate in (0.1, 0.3):
