@@ -183,6 +183,21 @@ def test_the_table_of_fault_rates_is_that_of_its_store() -> None:
         assert cells == [written(column[name]) for column in found]
 
 
+def test_the_table_of_the_paper_s_other_claims_is_that_of_its_store() -> None:
+    (_, *rows) = next(table for table in tables(RESULTS) if table[1][0].startswith("overlong filter"))
+    found: dict[str, dict[Figure, str]] = {}
+    for contrast in CONTRASTS:
+        if contrast.number == 13 and contrast.theirs == "roc":
+            for each in estimate(contrast, stored("paper")):
+                name = label(each.setting) if contrast.across else f"`{contrast.ours}` − `{contrast.theirs}`"
+                if each.paired.n == 8:
+                    found.setdefault(name, {})[contrast.figure] = written(each)
+    figures = (GOOD_FIRST, ACCURACY, FINAL_ACCURACY)
+    assert {row[0]: row[1:] for row in rows} == {
+        name: [cells.get(figure, "") for figure in figures] for name, cells in found.items()
+    }
+
+
 def test_intervals_in_the_readme_are_those_of_the_results() -> None:
     found = re.findall(r"[+−][.]\d{3} \[[^]]*\]", README)
     assert len(found) >= 3
