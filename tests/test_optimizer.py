@@ -32,6 +32,12 @@ def give_gradients(made: list[nn.Parameter], step: int) -> None:
         made[2].grad = None  # moves for the first time when the others have moved
 
 
+def states_of(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    """The states of torch's class by the names that a checkpoint has for them."""
+    states = optimizer.state_dict()["state"]
+    return {f"{number}.{name}": value.clone() for number, state in states.items() for name, value in state.items()}
+
+
 def make(made: list[nn.Parameter]) -> AdamW:
     return AdamW((made[:1], 0.1), (made[1:], 0.0), learning_rate=RATES[0])
 
@@ -50,11 +56,7 @@ def test_it_is_that_of_torch_to_the_bit(device: str) -> None:
         one.step()
         other.step()
         assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True)), step
-        kept = {
-            f"{number}.{name}": value
-            for number, state in other.state_dict()["state"].items()
-            for name, value in state.items()
-        }
+        kept = states_of(other)
         assert one.tensors().keys() == kept.keys()
         assert all(torch.equal(value, kept[name]) for name, value in one.tensors().items()), step
 
@@ -82,12 +84,11 @@ def test_it_goes_on_from_the_states_of_torch_s_class() -> None:
     other = torch.optim.AdamW(theirs, lr=0.1, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
     give_gradients(theirs, 0)
     other.step()
-    kept = {f"{n}.{k}": v.clone() for n, state in other.state_dict()["state"].items() for k, v in state.items()}
     with torch.no_grad():
         for a, b in zip(ours, theirs, strict=True):
             a.copy_(b)
     one = AdamW((ours, 0.0), learning_rate=0.1)
-    one.restore(kept)
+    one.restore(states_of(other))
     for made, optimizer in ((ours, one), (theirs, other)):
         give_gradients(made, 1)
         optimizer.step()
