@@ -155,6 +155,27 @@ def git_state(place: Path) -> dict[str, Any]:
     return {"revision": head or None, "changed": changed}
 
 
+def same_code(place: Path, revision: str, packages: Sequence[str]) -> bool:
+    """Whether the modules of a checkout's packages are those of a revision; False, too, where that cannot be told.
+
+    Args:
+        place: the root of the checkout.
+        revision: as ``told_revision`` gives it; files that are not tracked are not looked at.
+        packages: folders below ``place``.
+    """
+    if not revision or "+" in revision:
+        return False
+    modules = [f"{package}/*.py" for package in packages]
+    try:
+        # Of a revision that this checkout does not have, git says so by another status than 0.
+        answer = subprocess.run(
+            ["git", "diff", "--quiet", revision, "--", *modules], cwd=place, capture_output=True, check=False
+        )
+    except FileNotFoundError:
+        return False
+    return answer.returncode == 0
+
+
 def _version() -> str:
     try:
         return version("tool-gym")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from typing import Never
 
 _PR_SET_PDEATHSIG = 1
-_ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 _LOOK = 0.1  # seconds between looks at the processes
 _REACHED_SECONDS = 10.0
 _RETRIES = 5  # of a task whose node or process dies: nodes may be taken away, but a run that kills its own is named
@@ -78,7 +78,7 @@ def stack_command(jobs: Sequence[Job]) -> list[str]:
 def command(config: Config) -> list[str]:
     """The command of a run: from its start, or to go on with it."""
     folder = Path(config.run.runs_dir) / str(config.run.name)
-    train = [sys.executable, str(_ROOT / "train.py")]
+    train = [sys.executable, str(ROOT / "train.py")]
     if runs.has_config(folder):
         return [*train, "--resume", str(folder)]
     if folder.exists():
@@ -173,7 +173,7 @@ def _start_unit(unit: Sequence[Job]) -> tuple[subprocess.Popen[bytes], Path]:
     log.parent.mkdir(parents=True, exist_ok=True)
     if first.config.run.stack is None:
         return _start(command(first.config), log), log
-    return _start(stack_command(unit), log, _ROOT), log
+    return _start(stack_command(unit), log, ROOT), log
 
 
 def _packed(job: Job, log: Path) -> bytes | None:
@@ -215,7 +215,7 @@ def run_ray(jobs: Sequence[Job], on_outcome: OnOutcome, *, address: str) -> None
         raise ConfigError("executor", "ray", "local, or pip install 'tool-gym[sweep]'") from None
     _check_reachable(address)
     ignored = [".git", ".venv", "runs", "sweeps", "docs", "tests", "**/__pycache__", ".mypy_cache", ".ruff_cache"]
-    environment = {"working_dir": str(_ROOT), "excludes": ignored}
+    environment = {"working_dir": str(ROOT), "excludes": ignored}
     try:
         ray.init(address=address, runtime_env=environment, log_to_driver=False)
     except (ConnectionError, ValueError, RuntimeError) as error:
@@ -224,7 +224,7 @@ def run_ray(jobs: Sequence[Job], on_outcome: OnOutcome, *, address: str) -> None
     try:
         remote = ray.remote(num_cpus=1, max_retries=_RETRIES)(_train_somewhere)
         # Nodes have no history: what the code is goes along.
-        code = runs.told_revision(runs.git_state(_ROOT)), _sources()
+        code = runs.told_revision(runs.git_state(ROOT)), _sources()
         pending = {remote.remote(job.config.to_dict(), *code): job for job in jobs}
         while pending:
             (ready,), _ = ray.wait(list(pending), num_returns=1)
@@ -255,7 +255,7 @@ def _check_reachable(address: str) -> None:
 def _sources() -> str:
     """A digest of the modules that are sent along."""
     digest = hashlib.sha256()
-    for place in (_ROOT / "train.py", *(_ROOT / name for name in ("agents", "experiments", "tool_gym"))):
+    for place in (ROOT / "train.py", *(ROOT / name for name in ("agents", "experiments", "tool_gym"))):
         for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
             digest.update(file.read_bytes())
     return digest.hexdigest()[:12]

@@ -8,7 +8,7 @@ import hashlib
 import itertools
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,7 +24,7 @@ from agents.selection import SELECTORS
 from agents.setup import Setup
 from agents.stack import alike
 from experiments import store
-from experiments.executors import Job, Outcome, by_stack, cold_start_key, run_local, run_ray
+from experiments.executors import ROOT, Job, Outcome, by_stack, cold_start_key, run_local, run_ray
 from experiments.presets import PRESETS, expand
 from tool_gym.errors import ConfigError
 from tool_gym.protocol import printable
@@ -84,7 +84,8 @@ def sweep(config: SweepConfig, console: Console) -> int:
         _list(config, console)
         return 0
     planned = plan(config)
-    todo = [Job(name, run) for name, run in planned if not _kept(config, name, run, console)]
+    made_by = {name: _made_by(config, name, run, console) for name, run in planned}
+    todo = [Job(name, run) for name, run in planned if made_by[name] is None]
     if config.stack > 1:
         # What a run comes to depends on whom it is stacked with: all of a stack, or none.
         missing = {job.config.run.stack for job in todo} - {None}
@@ -95,6 +96,8 @@ def sweep(config: SweepConfig, console: Console) -> int:
     there = f"{len(planned)} runs, {len(planned) - len(todo)} finished, in {config.kept}"
     told = f"{config.preset}: {there}; about {_time(left)} left on {processes} cores"
     console.print(told, markup=False, highlight=False)
+    if warning := _of_other_code(planned, todo, made_by):
+        console.print(warning, style="yellow", markup=False, highlight=False, soft_wrap=True)
     if config.dry_run:
         for name, _ in todo:
             console.print(name, markup=False, highlight=False)
@@ -222,20 +225,22 @@ def _stored(kept: Path, run: Config) -> store.Run | None:
     return store.unpack(path.read_bytes(), str(path)) if path.exists() else None
 
 
-def _kept(config: SweepConfig, name: str, run: Config, console: Console) -> bool:
-    """Whether the store has the run; one that finished without having been kept is put there now (not in a dry run).
+def _made_by(config: SweepConfig, name: str, run: Config, console: Console) -> str | None:
+    """The revision of the code that made the run which the store has, "" where it is not known; None without the run.
+
+    One that finished without having been kept is put into the store now (not in a dry run).
 
     What is damaged, as a power loss leaves it, is named and counts as missing: the run is made again. Raises
     ConfigError where the run's folder holds one of another configuration, or the store's file is of another version.
     """
     folder = config.folder / name
     try:
-        if _stored(config.kept, run) is not None:
-            return True
+        if (stored := _stored(config.kept, run)) is not None:
+            return stored.revision
     except runs.DamagedError as error:
         console.print(f"damaged, so it counts as missing: {error}", markup=False, highlight=False, soft_wrap=True)
     if not runs.has_config(folder):
-        return False
+        return None
     try:
         there = runs.read_config(folder)
     except runs.DamagedError as error:
@@ -243,20 +248,46 @@ def _kept(config: SweepConfig, name: str, run: Config, console: Console) -> bool
         if not config.dry_run:
             told += f"; what is left of it is in {_set_aside(folder)}"
         console.print(told, markup=False, highlight=False, soft_wrap=True)
-        return False
+        return None
     # The sweep's folder may be named in another way, or have moved.
     if store.identity(there) != store.identity(run):
         raise ConfigError("out", str(folder), "a folder for these runs: one of another configuration is there")
     if not runs.finished(folder):
-        return False
+        return None
     try:
         finished = store.read_folder(folder)
     except ConfigError:
         # Damaged: gone on with, it ends again as it did, or fails by name and stops no other.
-        return False
+        return None
     if not config.dry_run:
         store.put(config.kept, store.pack(finished), run)
-    return True
+    return finished.revision
+
+
+def _of_other_code(
+    planned: Sequence[tuple[str, Config]], todo: Sequence[Job], made_by: Mapping[str, str | None]
+) -> str:
+    """A warning where runs to be made share a cold start with finished ones that other code made; else "".
+
+    Such code may round otherwise, and the same seed and recipe then end in another policy before the first update:
+    the arms of a pair would begin apart (docs/LOG.md, 2026-12-01).
+    """
+    here = runs.told_revision(runs.git_state(ROOT))
+    known = {by for by in made_by.values() if by is not None and by != here}
+    others = {by for by in known if not runs.same_code(ROOT, by, ("agents", "tool_gym"))}
+    theirs: dict[str, set[str]] = {}
+    for name, run in planned:
+        if (by := made_by[name]) in others:
+            theirs.setdefault(cold_start_key(run), set()).add(by or "unknown")
+    beside = [theirs[key] for job in todo if (key := cold_start_key(job.config)) in theirs]
+    if not beside:
+        return ""
+    return (
+        f"warning: {len(beside)} of the runs to be made would stand beside runs of their seed that other code made "
+        f"(revision {', '.join(sorted(set().union(*beside)))}): their cold starts may be other policies. Finish them "
+        "with that revision, in a checkout of its own with --store, or choose another --out; a report says where the "
+        "arms of a seed begin apart"
+    )
 
 
 def _set_aside(folder: Path) -> Path:

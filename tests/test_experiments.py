@@ -23,7 +23,7 @@ from rich.console import Console
 
 from agents.config import Config
 from agents.metrics import TIMING
-from agents.runs import create, locked, read_config, revision
+from agents.runs import create, git_state, locked, read_config, revision, told_revision
 from agents.trainer import train
 from experiments import executors, store
 from experiments import sweep as sweep_module
@@ -406,7 +406,8 @@ def test_a_damaged_file_of_a_store_is_named_and_its_run_is_missing_and_one_of_an
     paths[1].write_bytes(packed[cut][:-20])
     console, out = say()
     assert sweep(config, console) == 0
-    told, there, missing = out.getvalue().splitlines()
+    told, there, warning, missing = out.getvalue().splitlines()
+    assert "revision 0123456789abcdef" in warning
     assert "damaged" in told
     assert str(paths[1]) in told
     assert "2 runs, 1 finished" in there
@@ -416,6 +417,38 @@ def test_a_damaged_file_of_a_store_is_named_and_its_run_is_missing_and_one_of_an
     paths[1].write_bytes(gzip.compress(json.dumps(record).encode()))
     with pytest.raises(ConfigError, match=r"without entropy.* written by revision 0123456789abcdef"):
         sweep(config, console)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_sweep_warns_where_runs_would_stand_beside_those_of_other_code(
+    same: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = {"algo.selector": "roc,stratified", "noise.correlation": "0.0", "env.answers": "2"}
+    config = SweepConfig(out=tmp_path, seeds=(0, 1, 2), grid=grid, dry_run=True)
+    asked: list[str] = []
+
+    def same_code(place: Path, by: str, packages: Sequence[str]) -> bool:
+        asked.append(by)
+        return same
+
+    monkeypatch.setattr(sweep_module.runs, "same_code", same_code)
+    here = told_revision(git_state(ROOT))
+    # Seed 0 lacks an arm beside one of another revision, seed 1 one beside a run of this code; seed 2 lacks nothing.
+    for _, planned in plan(config):
+        if planned.run.seed == 2 or planned.algo.selector == "roc":
+            by = here if planned.run.seed == 1 else "0123456789abcdef"
+            made = dataclasses.replace(synthetic_run(planned), revision=by)
+            store.put(config.kept, store.pack(made), planned)
+    console, out = say()
+    assert sweep(config, console) == 0
+    warnings = [line for line in out.getvalue().splitlines() if line.startswith("warning: ")]
+    assert asked == ["0123456789abcdef"]
+    if same:
+        assert not warnings
+    else:
+        (warning,) = warnings
+        assert "warning: 1 of the runs to be made" in warning
+        assert "revision 0123456789abcdef" in warning
 
 
 def test_a_run_whose_configuration_is_damaged_is_named_set_aside_and_run_again(

@@ -280,6 +280,31 @@ def test_a_runs_revision_says_whether_tracked_files_were_changed(tmp_path: Path)
         assert runs.revision(tmp_path) == told
 
 
+def test_code_is_the_same_where_no_module_of_the_packages_was_changed_since_a_revision(tmp_path: Path) -> None:
+    def git(*words: str) -> str:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+        done = subprocess.run(["git", *identity, *words], cwd=tmp_path, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    git("init")
+    inner = tmp_path / "agents" / "inner"
+    inner.mkdir(parents=True)
+    (inner / "code.py").write_text("1\n")
+    (tmp_path / "notes.md").write_text("one\n")
+    git("add", ".")
+    git("commit", "-m", "one")
+    first = git("rev-parse", "HEAD")
+    (tmp_path / "notes.md").write_text("two\n")
+    git("commit", "-am", "two")
+    assert runs.same_code(tmp_path, first, ("agents",))
+    # Of changed files nobody knows what they were; nor of a revision that is not here, or where there is no checkout.
+    for unknown in ("", f"{first}+changed", "0" * 40):
+        assert not runs.same_code(tmp_path, unknown, ("agents",))
+    (inner / "code.py").write_text("2\n")
+    assert not runs.same_code(tmp_path, first, ("agents",))
+    assert not runs.same_code(Path("/"), first, ("agents",))
+
+
 def test_a_checkout_that_is_not_installed_makes_runs_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def version(name: str) -> str:
         raise PackageNotFoundError(name)
