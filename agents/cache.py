@@ -121,7 +121,7 @@ class Cache(ABC):
         device: torch.device,
     ) -> None:
         self.layers, self.rows, self.heads, self.head_width = layers, rows, heads, head_width
-        self.positions = -(-max(positions, 1) // kernels.LANES) * kernels.LANES
+        self.positions = -(-max(positions, 1) // kernels.BLOCK) * kernels.BLOCK
         self.dtype, self.device = dtype, device
 
     def like(self, rows: int, positions: int) -> Self:
@@ -181,7 +181,7 @@ class _Blocks:
     """Keys and values, (layers, N, heads, 2, positions / 16, 16 W), as ``kernels.attention`` reads them."""
 
     def __init__(self, memory: Tensor) -> None:
-        self.memory, self.positions = memory, memory.shape[4] * kernels.LANES
+        self.memory, self.positions = memory, memory.shape[4] * kernels.BLOCK
         self.layers = list(memory.flatten(-2).numpy())
 
     def copy(self, rows: Rows, source: _Blocks, source_rows: Rows) -> None:
@@ -213,8 +213,8 @@ class SequentialCache(Cache):
         self._kernel = kernels.attention(self.head_width)
 
     def _blocks(self, count: int, positions: int) -> _Blocks:
-        blocks = -(-positions // kernels.LANES)
-        shape = (self.layers, count, self.heads, 2, blocks, kernels.LANES * self._width)
+        blocks = -(-positions // kernels.BLOCK)
+        shape = (self.layers, count, self.heads, 2, blocks, kernels.BLOCK * self._width)
         return _Blocks(_zeros(shape, self.dtype, self.device))
 
     def like(self, rows: int, positions: int) -> Self:

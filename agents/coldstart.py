@@ -38,7 +38,7 @@ _SOURCES = (
     *("tool_gym/episodes.py", "tool_gym/protocol.py", "tool_gym/rng.py"),
     *("agents/coldstart.py", "agents/sft.py", "agents/setup.py", "agents/rollout.py", "agents/tokenizer.py"),
     *("agents/model.py", "agents/packing.py", "agents/generation.py", "agents/frozen.py", "agents/cache.py"),
-    *("agents/kernels.py", "agents/engine.py", "agents/optimizer.py"),
+    *("agents/kernels.py", "agents/vectors.py", "agents/engine.py", "agents/optimizer.py"),
 )
 """What decides the bytes of a cold start, by its path: a change there is another one, a new module elsewhere is not."""
 

@@ -14,8 +14,31 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-LANES = 16
-"""Positions of a block: as many float32 as the widest vector registers hold."""
+from agents import vectors
+from agents.vectors import (
+    LANES,
+    add,
+    firsts,
+    fma,
+    lane_numbers,
+    larger,
+    largest,
+    load,
+    load_one,
+    multiply,
+    seconds,
+    spread,
+    store,
+    subtract,
+    swapped,
+    total,
+    two_to,
+    where_below,
+    whole,
+)
+
+BLOCK = 2 * LANES
+"""Positions whose keys are beside one another."""
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -29,6 +52,7 @@ _jit: Callable[..., Callable[[Callable[..., Any]], Any]] = numba.njit
 # What a compiled function is made from, as it is when it is imported.
 _made_from = (
     Path(__file__).read_bytes(),
+    Path(vectors.__file__).read_bytes(),
     numba.__version__,
     llvmlite.__version__,
     llvm.get_host_cpu_name(),
@@ -84,23 +108,6 @@ def _exp(x: Any) -> Any:
     return _ZERO if x < _LEAST_EXPONENT else y
 
 
-@_jit(inline="always", **_options)
-def _turn(vector: Any, turn: Any, to: Any, place: int, step: int, head_width: int) -> None:
-    """A vector, its pairs turned, is written from a place on, its coordinates ``step`` apart (``cache.rotate_``)."""
-    for d in range(0, head_width, 2):
-        to[place + d * step] = vector[d] * turn[d] - vector[d + 1] * turn[d + 1]
-        to[place + (d + 1) * step] = vector[d] * turn[d + 1] + vector[d + 1] * turn[d]
-
-
-@_jit(inline="always", **_options)
-def _turn_back(vector: Any, step: int, turn: Any, to: Any, head_width: int) -> None:
-    """The inverse of ``_turn``: from coordinates that are ``step`` apart."""
-    for d in range(0, head_width, 2):
-        one, other = vector[d * step], vector[(d + 1) * step]
-        to[d] = one * turn[d] + other * turn[d + 1]
-        to[d + 1] = other * turn[d] - one * turn[d + 1]
-
-
 @_compiled()
 def sample(logits: Any, uniforms: Any, tokens: Any, logprobs: Any) -> None:
     """Tokens by inverse CDF from one uniform each, and their log-probabilities; none of probability 0 comes out.
@@ -114,7 +121,7 @@ def sample(logits: Any, uniforms: Any, tokens: Any, logprobs: Any) -> None:
         logprobs: (R,), is written.
     """
     rows, count = logits.shape
-    weights, sums = np.zeros(-(-count // LANES) * LANES, np.float32), np.empty(-(-count // LANES), np.float32)
+    weights, sums = np.zeros(-(-count // BLOCK) * BLOCK, np.float32), np.empty(-(-count // BLOCK), np.float32)
     for r in range(rows):
         own = logits[r]
         most, broken = own[0], False
@@ -128,9 +135,9 @@ def sample(logits: Any, uniforms: Any, tokens: Any, logprobs: Any) -> None:
             weights[j] = _exp(own[j] - most)
         total = np.float32(0)
         for b in range(len(sums)):
-            of_block = weights[b * LANES : (b + 1) * LANES]
+            of_block = weights[b * BLOCK : (b + 1) * BLOCK]
             part = np.float32(0)
-            for i in range(LANES):
+            for i in range(BLOCK):
                 part += of_block[i]
             sums[b] = part
             total += part
@@ -141,7 +148,7 @@ def sample(logits: Any, uniforms: Any, tokens: Any, logprobs: Any) -> None:
             left -= sums[block]
             block += 1
         chosen = -1
-        for j in range(block * LANES, (block + 1) * LANES):
+        for j in range(block * BLOCK, (block + 1) * BLOCK):
             if weights[j] > 0:
                 chosen = j
                 if weights[j] > left:
@@ -149,7 +156,7 @@ def sample(logits: Any, uniforms: Any, tokens: Any, logprobs: Any) -> None:
                 left -= weights[j]
         if chosen < 0:
             # Rounding has led past the last token that has a probability.
-            chosen = block * LANES
+            chosen = block * BLOCK
             while chosen > 0 and not weights[chosen] > 0:
                 chosen -= 1
         tokens[r] = chosen
@@ -210,7 +217,127 @@ def padded(head_width: int) -> int:
     """Width that a head has in the cache: loops over it have no rest. Raises ValueError for an odd one."""
     if head_width < 2 or head_width % 2:
         raise ValueError(f"heads of width {head_width}: it must be even, since pairs of coordinates are turned")
-    return -(-head_width // 8) * 8
+    return -(-head_width // LANES) * LANES
+
+
+@_jit(forceinline=True, **_options)
+def _exp_of_lanes(x: Any) -> Any:
+    """``_exp`` of a vector."""
+    power = whole(fma(larger(x, spread(_LEAST_EXPONENT)), spread(_LOG2_E), spread(-_HALF)))
+    rest = fma(power, spread(-_LN2_LOW), fma(power, spread(-_LN2_HIGH), x))
+    y = fma(fma(spread(_P0), rest, spread(_P1)), rest, spread(_P2))
+    y = fma(fma(fma(y, rest, spread(_P3)), rest, spread(_P4)), rest, spread(_P5))
+    y = multiply(fma(y, multiply(rest, rest), add(rest, spread(_ONE))), two_to(power))
+    return where_below(x, spread(_LEAST_EXPONENT), spread(_ZERO), y)
+
+
+@_jit(forceinline=True, **_options)
+def _turn(source: Any, start: int, turns: Any, turn: int, to: Any, at: int, sign: Any, head_width: int) -> None:
+    """A head's vector, its pairs turned as complex numbers (back where ``sign`` is -1), is written from ``at`` on."""
+    whole_vectors = head_width // LANES * LANES
+    for d in range(0, whole_vectors, LANES):
+        vector, by = load(source, start + d), load(turns, turn + d)
+        across = multiply(multiply(swapped(vector), seconds(by)), spread(sign))
+        store(to, at + d, fma(vector, firsts(by), across))
+    for d in range(whole_vectors, head_width, 2):
+        one, other = source[start + d], source[start + d + 1]
+        real, imaginary = turns[turn + d], turns[turn + d + 1] * sign
+        to[at + d], to[at + d + 1] = one * real - other * imaginary, one * imaginary + other * real
+
+
+@_jit(forceinline=True, **_options)
+def _copy(source: Any, start: int, to: Any, at: int, share: Any, head_width: int) -> None:
+    """A head's vector, by a factor, is written from ``at`` on."""
+    whole_vectors = head_width // LANES * LANES
+    for d in range(0, whole_vectors, LANES):
+        store(to, at + d, multiply(load(source, start + d), spread(share)))
+    for d in range(whole_vectors, head_width):
+        to[at + d] = source[start + d] * share
+
+
+@_jit(forceinline=True, **_options)
+def _tile(
+    a: Any,
+    at: int,
+    row: int,
+    step: int,
+    b: Any,
+    b_at: int,
+    b_step: int,
+    count: int,
+    to: Any,
+    to_at: int,
+    to_row: int,
+    more: bool,
+) -> None:
+    """Eight vectors are written, or with ``more`` added to: each the sum of ``count`` vectors of b by the values of a
+    row of a. Rows of a are ``row`` apart, values of a row ``step``.
+
+    The eight sums stay in registers; each takes part in every eighth operation, so that none waits for the last.
+    """
+    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = spread(_ZERO)
+    half = to_at + 4 * to_row
+    if more:
+        s0, s1 = load(to, to_at), load(to, to_at + to_row)
+        s2, s3 = load(to, to_at + 2 * to_row), load(to, to_at + 3 * to_row)
+        s4, s5 = load(to, half), load(to, half + to_row)
+        s6, s7 = load(to, half + 2 * to_row), load(to, half + 3 * to_row)
+    for k in range(count):
+        lanes, own = load(b, b_at + k * b_step), at + k * step
+        s0 = fma(load_one(a, own), lanes, s0)
+        s1 = fma(load_one(a, own + row), lanes, s1)
+        s2 = fma(load_one(a, own + 2 * row), lanes, s2)
+        s3 = fma(load_one(a, own + 3 * row), lanes, s3)
+        s4 = fma(load_one(a, own + 4 * row), lanes, s4)
+        s5 = fma(load_one(a, own + 5 * row), lanes, s5)
+        s6 = fma(load_one(a, own + 6 * row), lanes, s6)
+        s7 = fma(load_one(a, own + 7 * row), lanes, s7)
+    store(to, to_at, s0)
+    store(to, to_at + to_row, s1)
+    store(to, to_at + 2 * to_row, s2)
+    store(to, to_at + 3 * to_row, s3)
+    store(to, half, s4)
+    store(to, half + to_row, s5)
+    store(to, half + 2 * to_row, s6)
+    store(to, half + 3 * to_row, s7)
+
+
+@_jit(forceinline=True, **_options)
+def _scores(query: Any, keys: Any, at: int, blocks: int, scores: Any, first: int, width: int) -> None:
+    """Products of a query and the keys of blocks, (blocks, W, 16), are written from ``first`` on."""
+    for block in range(blocks):
+        a0 = a1 = b0 = b1 = spread(_ZERO)
+        for d in range(0, width, 2):
+            place = at + (block * width + d) * BLOCK
+            one, another = load_one(query, d), load_one(query, d + 1)
+            a0, a1 = fma(one, load(keys, place), a0), fma(one, load(keys, place + LANES), a1)
+            place += BLOCK
+            b0, b1 = fma(another, load(keys, place), b0), fma(another, load(keys, place + LANES), b1)
+        store(scores, first + block * BLOCK, add(a0, b0))
+        store(scores, first + block * BLOCK + LANES, add(a1, b1))
+
+
+@_jit(forceinline=True, **_options)
+def _hide_rest(scores: Any, end: int) -> None:
+    """Minus infinity in the rest of the block that ends behind ``end``."""
+    first = (end - 1) // BLOCK * BLOCK
+    for place in range(first, first + BLOCK, LANES):
+        seen = where_below(lane_numbers(), spread(np.float32(end - place)), load(scores, place), spread(-_INFINITY))
+        store(scores, place, seen)
+
+
+@_jit(forceinline=True, **_options)
+def _mix(weights: Any, first: int, values: Any, at: int, count: int, out: Any, width: int) -> None:
+    """To a vector (W) is added the sum of values, (count, W), by their weights, rounded up to four of them."""
+    for d in range(0, width, LANES):
+        a, b, c, e = load(out, d), spread(_ZERO), spread(_ZERO), spread(_ZERO)
+        for j in range(0, count, 4):
+            place, weight = at + j * width + d, first + j
+            a = fma(load_one(weights, weight), load(values, place), a)
+            b = fma(load_one(weights, weight + 1), load(values, place + width), b)
+            c = fma(load_one(weights, weight + 2), load(values, place + 2 * width), c)
+            e = fma(load_one(weights, weight + 3), load(values, place + 3 * width), e)
+        store(out, d, add(add(a, b), add(c, e)))
 
 
 @lru_cache
@@ -246,150 +373,120 @@ def attention(head_width: int) -> Callable[[Floats, Floats, Floats, Ints, Ints, 
         positions: Any,
         mixed: Any,
     ) -> None:
-        scores = np.empty((shared.shape[3] + own.shape[3]) // width, np.float32)
-        query, total = np.zeros(width, np.float32), np.empty(width, np.float32)
-        for s in range(len(qkv)):
+        heads, all_width, shared_size, own_size = own.shape[1], qkv.shape[2], shared.shape[3], own.shape[3]
+        wanted = len(mixed) > 0
+        count, qkv, turns, mixed = len(qkv), qkv.reshape(qkv.size), turns.reshape(turns.size), mixed.reshape(mixed.size)
+        shared, own = shared.reshape(shared.size), own.reshape(own.size)
+        scores = np.empty((shared_size + own_size) // width, np.float32)
+        query, key, out = np.zeros(width, np.float32), np.zeros(width, np.float32), np.empty(width, np.float32)
+        for s in range(count):
             r = rows[s]
             before = shared_length[r]
             # A place without a row, which computes along, may stand anywhere.
             new = max(positions[s] - before, 0)
-            shared_blocks, own_blocks = (before + LANES - 1) // LANES, new // LANES + 1
-            first, end = shared_blocks * LANES, (shared_blocks + own_blocks) * LANES
-            for h in range(own.shape[1]):
-                part = slice(h * head_width, (h + 1) * head_width)
-                q, k, v = qkv[s, 0, part], qkv[s, 1, part], qkv[s, 2, part]
-                turn_q, turn_k = turns[s, 0, part], turns[s, 1, part]
-                past, present = shared[shared_by[r], h], own[r, h]
-                keys, values = present[0], present[1]
-                place = new // LANES * LANES * width + new % LANES
-                if new % LANES == 0:
+            shared_blocks, own_blocks = (before + BLOCK - 1) // BLOCK, new // BLOCK + 1
+            first, end = shared_blocks * BLOCK, (shared_blocks + own_blocks) * BLOCK
+            for h in range(heads):
+                at, turn = s * 3 * all_width + h * head_width, s * 2 * all_width + h * head_width
+                past, keys = (shared_by[r] * heads + h) * 2 * shared_size, (r * heads + h) * 2 * own_size
+                past_values, values = past + shared_size, keys + own_size
+                if new % BLOCK == 0:
                     # Whoever was here before may have left what is no number, which a weight of 0 would not hide.
-                    keys[new * width : (new + LANES) * width] = 0
-                    values[new * width : (new + LANES) * width] = 0
-                _turn(q, turn_q, query, 0, 1, head_width)
-                _turn(k, turn_k, keys, place, LANES, head_width)
+                    for place in range(new * width, (new + BLOCK) * width, LANES):
+                        store(own, keys + place, spread(_ZERO))
+                        store(own, values + place, spread(_ZERO))
+                _turn(qkv, at + all_width, turns, turn + all_width, key, 0, _ONE, head_width)
+                place = keys + new // BLOCK * BLOCK * width + new % BLOCK
                 for d in range(head_width):
-                    values[new * width + d] = v[d]
-                if len(mixed) == 0:
+                    own[place + d * BLOCK] = key[d]
+                _copy(qkv, at + 2 * all_width, own, values + new * width, _ONE, head_width)
+                if not wanted:
                     continue
-                for b in range(shared_blocks + own_blocks):
-                    keys, at = (past[0], b) if b < shared_blocks else (present[0], b - shared_blocks)
-                    block = keys[at * LANES * width : (at + 1) * LANES * width]
-                    of_block = scores[b * LANES : (b + 1) * LANES]
-                    for i in range(LANES):
-                        score = np.float32(0)
-                        for d in range(width):
-                            score += query[d] * block[d * LANES + i]
-                        of_block[i] = score
-                # What is hidden counts as the new position until it counts as nothing.
-                scores[before:first] = scores[first + new]
-                scores[first + new + 1 : end] = scores[first + new]
-                most = scores[first]
-                for j in range(end):
-                    most = max(most, scores[j])
-                for j in range(end):
-                    scores[j] = _exp(scores[j] - most)
-                scores[before:first] = 0
-                scores[first + new + 1 : end] = 0
-                weights = np.float32(0)
-                for j in range(end):
-                    weights += scores[j]
-                total[:] = 0
-                for b in range(shared_blocks + own_blocks):
-                    values, at = (past[1], b) if b < shared_blocks else (present[1], b - shared_blocks)
-                    block = values[at * LANES * width : (at + 1) * LANES * width]
-                    of_block = scores[b * LANES : (b + 1) * LANES]
-                    for d in range(width):
-                        part_of_total = np.float32(0)
-                        for i in range(LANES):
-                            part_of_total += of_block[i] * block[i * width + d]
-                        total[d] += part_of_total
-                out = mixed[s, part]
-                for d in range(head_width):
-                    out[d] = total[d] / weights
+                _turn(qkv, at, turns, turn, query, 0, _ONE, head_width)
+                _scores(query, shared, past, shared_blocks, scores, 0, width)
+                _scores(query, own, keys, own_blocks, scores, first, width)
+                if before % BLOCK:
+                    _hide_rest(scores, before)
+                _hide_rest(scores, first + new + 1)
+                highest = spread(-_INFINITY)
+                for j in range(0, end, BLOCK):
+                    highest = larger(larger(load(scores, j), load(scores, j + LANES)), highest)
+                highest, weights = spread(largest(highest)), spread(_ZERO)
+                for j in range(0, end, LANES):
+                    weight = _exp_of_lanes(subtract(load(scores, j), highest))
+                    store(scores, j, weight)
+                    weights = add(weights, weight)
+                for d in range(0, width, LANES):
+                    store(out, d, spread(_ZERO))
+                _mix(scores, 0, shared, past_values, before, out, width)
+                _mix(scores, first, own, values, new + 1, out, width)
+                _copy(out, 0, mixed, s * all_width + h * head_width, _ONE / total(weights), head_width)
 
     compiled: Callable[[Floats, Floats, Floats, Ints, Ints, Floats, Ints, Ints, Floats], None] = attend
     return compiled
 
 
-@_jit(inline="always", **_options)
-def _take(kv: Any, turns: Any, keys: Any, values: Any, width: int, head_width: int) -> None:
-    """Keys, turned, and values of a row, (length, 2, D), as vectors, (length, W), and 0 up to the end of a block.
-
-    Of a longer row before it may be left what is no number, which a weight of 0 would not hide.
-    """
-    length = len(kv)
+@_jit(forceinline=True, **_options)
+def _take(
+    qkv: Any,
+    start: int,
+    length: int,
+    h: int,
+    turns: Any,
+    keys: Any,
+    values: Any,
+    width: int,
+    head_width: int,
+    all_width: int,
+) -> None:
+    """Keys, turned, and values of a head of a row, as vectors, (length, W), and 0 up to a whole block."""
+    turned_by = len(turns) // 2
     for j in range(length):
-        _turn(kv[j, 0], turns[j], keys, j * width, 1, head_width)
-        value = kv[j, 1]
-        for d in range(head_width):
-            values[j * width + d] = value[d]
+        at = (start + j) * 3 * all_width + h * head_width
+        _turn(qkv, at + all_width, turns, turned_by + j * head_width, keys, j * width, _ONE, head_width)
+        _copy(qkv, at + 2 * all_width, values, j * width, _ONE, head_width)
     for j in range(length * width, (length + LANES - 1) // LANES * LANES * width):
+        # Of a longer row before it may be left what is no number, which a weight of 0 would not hide.
         keys[j] = 0
         values[j] = 0
 
 
-@_jit(inline="always", **_options)
-def _products(vectors: Any, lanes: Any, products: Any, end: int, width: int, part: int) -> None:
-    """Products (end, 16) of the first vectors (end, W) with 16 others, (W, 16)."""
-    for j in range(0, end, 2):
-        to, two = products[j * LANES : (j + 2) * LANES], vectors[j * width : (j + 2) * width]
-        to[:] = 0
-        for first in range(0, width, part):  # in parts that the compiler unrolls
-            others, own = lanes[first * LANES : (first + part) * LANES], two[first:]
-            for i in range(LANES):
-                one = another = _ZERO
-                for d in range(part):
-                    lane = others[d * LANES + i]
-                    one += own[d] * lane
-                    another += own[width + d] * lane
-                to[i] += one
-                to[LANES + i] += another
-
-
-@_jit(inline="always", **_options)
-def _mix(weights: Any, vectors: Any, lanes: Any, end: int, width: int, part: int) -> None:
-    """Lanes (W, 16): sums of the first vectors (end, W) by 16 weights each, (end, 16)."""
-    lanes[:] = 0
-    for j in range(0, end, 2):
-        by, two = weights[j * LANES : (j + 2) * LANES], vectors[j * width : (j + 2) * width]
-        for first in range(0, width, part):
-            to, own = lanes[first * LANES : (first + part) * LANES], two[first:]
-            for i in range(LANES):
-                one, another = by[i], by[LANES + i]
-                for d in range(part):
-                    to[d * LANES + i] += one * own[d] + another * own[width + d]
-
-
-@_jit(inline="always", **_options)
-def _spread(weights: Any, rows: Any, vectors: Any, end: int, width: int) -> None:
-    """To each of the first vectors (end, W) is added the sum of 16 rows, (16, W), by its 16 weights, (end, 16)."""
-    for j in range(0, end, 2):
-        by, to = weights[j * LANES : (j + 2) * LANES], vectors[j * width : (j + 2) * width]
+@_jit(forceinline=True, **_options)
+def _across(rows: Any, lanes: Any, width: int) -> None:
+    """Eight vectors, (8, W), beside one another, (W, 8)."""
+    for i in range(LANES):
         for d in range(width):
-            one = another = _ZERO
-            for i in range(LANES):
-                row = rows[i * width + d]
-                one += by[i] * row
-                another += by[LANES + i] * row
-            to[d] += one
-            to[width + d] += another
+            lanes[d * LANES + i] = rows[i * width + d]
 
 
-@_jit(inline="always", **_options)
-def _hide(scores: Any, first: int) -> None:
-    """Minus infinity for what comes after each of 16 queries from ``first`` on; scores (first + 16, 16)."""
+@_jit(forceinline=True, **_options)
+def _scores_of_rows(vectors: Any, lanes: Any, scores: Any, end: int, width: int) -> None:
+    """Products, (end, 8), of the first vectors with eight others beside one another."""
+    for j in range(0, end, LANES):
+        _tile(vectors, j * width, width, 1, lanes, 0, LANES, width, scores, j * LANES, LANES, False)
+
+
+@_jit(forceinline=True, **_options)
+def _hide_later(scores: Any, first: int) -> None:
+    """Minus infinity for what comes after each of eight queries from ``first`` on."""
     for j in range(1, LANES):
-        own = scores[(first + j) * LANES : (first + j + 1) * LANES]
-        for i in range(LANES):
-            own[i] = own[i] if i >= j else -_INFINITY
+        at = (first + j) * LANES
+        earlier = where_below(lane_numbers(), spread(np.float32(j)), spread(-_INFINITY), load(scores, at))
+        store(scores, at, earlier)
+
+
+@_jit(forceinline=True, **_options)
+def _mix_of_rows(weights: Any, vectors: Any, end: int, rows: Any, width: int) -> None:
+    """Rows (8, W): sums of the first vectors by eight weights each, (end, 8)."""
+    for d in range(0, width, LANES):
+        _tile(weights, 0, 1, LANES, vectors, d, width, end, rows, d, width, False)
 
 
 @lru_cache
 def attention_of_rows(head_width: int) -> tuple[Callable[..., None], Callable[..., None]]:
     """Compiled causal attention of whole rows, and its derivative, for heads of a width D.
 
-    Sixteen queries at a time, beside one another in a vector, with one key after another up to the last that any of
+    Eight queries at a time, beside one another in a vector, with eight keys after another up to the last that any of
     them sees: what softmax takes from all keys is then taken lane by lane. As Dao et al. 2022 (2205.14135), the
     derivative reckons the weights anew, from the largest score and the sum of the exponentials, so that no weight is
     written to memory. The functions' arguments, all contiguous:
@@ -404,105 +501,120 @@ def attention_of_rows(head_width: int) -> tuple[Callable[..., None], Callable[..
     Raises ValueError for an odd width.
     """
     width = padded(head_width)
-    part, block = 8 if width % 16 else 16, LANES * width
+    in_vectors, block = head_width // LANES * LANES, LANES * width
 
     @_compiled(head_width)
     def attend_rows(qkv: Any, turns: Any, lengths: Any, mixed: Any, most: Any, sums: Any) -> None:
-        room = (lengths.max() + LANES - 1) // LANES
-        keys, values = np.zeros(room * block, np.float32), np.zeros(room * block, np.float32)
-        weights = np.empty(room * LANES * LANES, np.float32)
-        query, total = np.zeros(block, np.float32), np.empty(block, np.float32)
+        heads, all_width = most.shape[1], mixed.shape[1]
+        qkv, turns, mixed = qkv.reshape(qkv.size), turns.reshape(turns.size), mixed.reshape(mixed.size)
+        room = (lengths.max() + LANES - 1) // LANES * LANES
+        keys, values = np.zeros(room * width, np.float32), np.zeros(room * width, np.float32)
+        queries, lanes, rows = np.zeros(block, np.float32), np.zeros(block, np.float32), np.zeros(block, np.float32)
+        weights = np.empty(room * LANES, np.float32)
         highest, total_weight = np.empty(LANES, np.float32), np.empty(LANES, np.float32)
         start = 0
         for length in lengths:
-            for h in range(most.shape[1]):
-                own = slice(h * head_width, (h + 1) * head_width)
-                _take(qkv[start : start + length, 1:, own], turns[1], keys, values, width, head_width)
+            for h in range(heads):
+                _take(qkv, start, length, h, turns, keys, values, width, head_width, all_width)
                 for first in range(0, length, LANES):
                     count, end = min(LANES, length - first), first + LANES
                     for i in range(count):
-                        _turn(qkv[start + first + i, 0, own], turns[0, first + i], query, i, LANES, head_width)
-                    _products(keys, query, weights, end, width, part)
-                    _hide(weights, first)
-                    highest[:] = -_INFINITY
-                    for j in range(0, end, 2):
-                        two = weights[j * LANES : (j + 2) * LANES]
-                        for i in range(LANES):
-                            highest[i] = max(highest[i], max(two[i], two[LANES + i]))
-                    total_weight[:] = 0
-                    for j in range(0, end, 2):
-                        two = weights[j * LANES : (j + 2) * LANES]
-                        for i in range(LANES):
-                            one, another = _exp(two[i] - highest[i]), _exp(two[LANES + i] - highest[i])
-                            two[i], two[LANES + i] = one, another
-                            total_weight[i] += one + another
-                    _mix(weights, values, total, end, width, part)
+                        at = (start + first + i) * 3 * all_width + h * head_width
+                        _turn(qkv, at, turns, (first + i) * head_width, queries, i * width, _ONE, head_width)
+                    _across(queries, lanes, width)
+                    _scores_of_rows(keys, lanes, weights, end, width)
+                    _hide_later(weights, first)
+                    peak = spread(-_INFINITY)
+                    for j in range(0, end * LANES, 4 * LANES):
+                        one = larger(load(weights, j), load(weights, j + LANES))
+                        another = larger(load(weights, j + 2 * LANES), load(weights, j + 3 * LANES))
+                        peak = larger(larger(one, another), peak)
+                    weight_sum = spread(_ZERO)
+                    for j in range(0, end * LANES, LANES):
+                        weight = _exp_of_lanes(subtract(load(weights, j), peak))
+                        store(weights, j, weight)
+                        weight_sum = add(weight_sum, weight)
+                    store(highest, 0, peak)
+                    store(total_weight, 0, weight_sum)
+                    _mix_of_rows(weights, values, end, rows, width)
                     for i in range(count):
                         place = start + first + i
                         most[place, h], sums[place, h] = highest[i], total_weight[i]
-                        out, share = mixed[place, own], _ONE / total_weight[i]
-                        for d in range(head_width):
-                            out[d] = total[d * LANES + i] * share
+                        share = _ONE / total_weight[i]
+                        _copy(rows, i * width, mixed, place * all_width + h * head_width, share, head_width)
             start += length
 
     @_compiled(head_width)
     def attend_rows_back(
         qkv: Any, turns: Any, lengths: Any, mixed: Any, most: Any, sums: Any, grad: Any, grad_qkv: Any
     ) -> None:
-        room = (lengths.max() + LANES - 1) // LANES
-        keys, values = np.zeros(room * block, np.float32), np.zeros(room * block, np.float32)
-        grad_keys, grad_values = np.empty(room * block, np.float32), np.empty(room * block, np.float32)
-        weights, scores = np.empty(room * LANES * LANES, np.float32), np.empty(room * LANES * LANES, np.float32)
-        # Of 16 queries: themselves and what is derived by what they mixed, (W, 16) and (16, W).
-        query, queries = np.zeros(block, np.float32), np.zeros(block, np.float32)
-        grad_mixed, grads = np.zeros(block, np.float32), np.zeros(block, np.float32)
-        total = np.empty(block, np.float32)
+        heads, all_width = most.shape[1], mixed.shape[1]
+        qkv, turns, mixed = qkv.reshape(qkv.size), turns.reshape(turns.size), mixed.reshape(mixed.size)
+        grad, grad_qkv = grad.reshape(grad.size), grad_qkv.reshape(grad_qkv.size)
+        turned_by = len(turns) // 2
+        room = (lengths.max() + LANES - 1) // LANES * LANES
+        keys, values = np.zeros(room * width, np.float32), np.zeros(room * width, np.float32)
+        grad_keys, grad_values = np.empty(room * width, np.float32), np.empty(room * width, np.float32)
+        weights, scores = np.empty(room * LANES, np.float32), np.empty(room * LANES, np.float32)
+        # Of eight queries: themselves and what is derived by what they mixed, (8, W), and beside one another, (W, 8).
+        queries, query_lanes = np.zeros(block, np.float32), np.empty(block, np.float32)
+        grads, grad_lanes = np.zeros(block, np.float32), np.empty(block, np.float32)
+        rows = np.empty(block, np.float32)
         highest, share, inner = np.zeros(LANES, np.float32), np.zeros(LANES, np.float32), np.zeros(LANES, np.float32)
         start = 0
         for length in lengths:
-            for h in range(most.shape[1]):
-                own = slice(h * head_width, (h + 1) * head_width)
-                _take(qkv[start : start + length, 1:, own], turns[1], keys, values, width, head_width)
+            for h in range(heads):
+                _take(qkv, start, length, h, turns, keys, values, width, head_width, all_width)
                 grad_keys[:] = 0
                 grad_values[:] = 0
                 for first in range(0, length, LANES):
                     count, end = min(LANES, length - first), first + LANES
                     if count < LANES:
                         # Of queries that are not there nothing is derived.
-                        query[:], queries[:], grad_mixed[:], grads[:] = 0, 0, 0, 0
-                        highest[:], share[:], inner[:] = 0, 0, 0
+                        queries[:], grads[:], highest[:], share[:], inner[:] = 0, 0, 0, 0, 0
                     for i in range(count):
                         place = start + first + i
-                        _turn(qkv[place, 0, own], turns[0, first + i], query, i, LANES, head_width)
-                        _turn(qkv[place, 0, own], turns[0, first + i], queries, i * width, 1, head_width)
-                        by, out = grad[place, own], mixed[place, own]
+                        own, at = place * all_width + h * head_width, place * 3 * all_width + h * head_width
+                        _turn(qkv, at, turns, (first + i) * head_width, queries, i * width, _ONE, head_width)
+                        _copy(grad, own, grads, i * width, _ONE, head_width)
                         product = _ZERO
-                        for d in range(head_width):
-                            grad_mixed[d * LANES + i] = by[d]
-                            grads[i * width + d] = by[d]
-                            product += by[d] * out[d]
-                        inner[i] = product
-                        highest[i], share[i] = most[place, h], _ONE / sums[place, h]
-                    _products(keys, query, weights, end, width, part)
-                    _products(values, grad_mixed, scores, end, width, part)
-                    _hide(weights, first)
-                    for j in range(end):
-                        w, s = weights[j * LANES : (j + 1) * LANES], scores[j * LANES : (j + 1) * LANES]
-                        for i in range(LANES):
-                            weight = _exp(w[i] - highest[i]) * share[i]
-                            w[i] = weight
-                            s[i] = weight * (s[i] - inner[i])
-                    _mix(scores, keys, total, end, width, part)
-                    _spread(scores, queries, grad_keys, end, width)
-                    _spread(weights, grads, grad_values, end, width)
+                        for d in range(0, in_vectors, LANES):
+                            product += total(multiply(load(grad, own + d), load(mixed, own + d)))
+                        for d in range(in_vectors, head_width):
+                            product += grad[own + d] * mixed[own + d]
+                        highest[i], share[i], inner[i] = most[place, h], _ONE / sums[place, h], product
+                    _across(queries, query_lanes, width)
+                    _across(grads, grad_lanes, width)
+                    _scores_of_rows(keys, query_lanes, weights, end, width)
+                    _scores_of_rows(values, grad_lanes, scores, end, width)
+                    _hide_later(weights, first)
+                    peak, part, less = load(highest, 0), load(share, 0), load(inner, 0)
+                    for j in range(0, end * LANES, LANES):
+                        weight = multiply(_exp_of_lanes(subtract(load(weights, j), peak)), part)
+                        store(weights, j, weight)
+                        store(scores, j, multiply(weight, subtract(load(scores, j), less)))
+                    _mix_of_rows(scores, keys, end, rows, width)
                     for i in range(count):
-                        to = grad_qkv[start + first + i, 0, own]
-                        _turn_back(total[i:], LANES, turns[0, first + i], to, head_width)
+                        at = (start + first + i) * 3 * all_width + h * head_width
+                        _turn(rows, i * width, turns, (first + i) * head_width, grad_qkv, at, -_ONE, head_width)
+                    for j in range(0, end, LANES):
+                        for d in range(0, width, LANES):
+                            at = j * width + d
+                            _tile(scores, j * LANES, LANES, 1, queries, d, width, LANES, grad_keys, at, width, True)
+                            _tile(weights, j * LANES, LANES, 1, grads, d, width, LANES, grad_values, at, width, True)
                 for j in range(length):
-                    _turn_back(grad_keys[j * width :], 1, turns[1, j], grad_qkv[start + j, 1, own], head_width)
-                    to = grad_qkv[start + j, 2, own]
-                    for d in range(head_width):
-                        to[d] = grad_values[j * width + d]
+                    at = (start + j) * 3 * all_width + h * head_width
+                    _turn(
+                        grad_keys,
+                        j * width,
+                        turns,
+                        turned_by + j * head_width,
+                        grad_qkv,
+                        at + all_width,
+                        -_ONE,
+                        head_width,
+                    )
+                    _copy(grad_values, j * width, grad_qkv, at + 2 * all_width, _ONE, head_width)
             start += length
 
     return attend_rows, attend_rows_back

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numba
@@ -13,23 +14,32 @@ import numpy as np
 import pytest
 
 from agents import kernels
+from agents.vectors import LANES, load, store
 
 
-def test_exponentials_are_exact_to_two_units_in_the_last_place() -> None:
-    @numba.njit
-    def every(x: np.ndarray, y: np.ndarray) -> None:
-        for i in range(len(x)):
-            y[i] = kernels._exp(x[i])
+@numba.njit
+def one_by_one(x: np.ndarray, y: np.ndarray) -> None:
+    for i in range(len(x)):
+        y[i] = kernels._exp(x[i])
 
-    x = np.concatenate([np.linspace(-87, 0, 200_001), -np.geomspace(1e-30, 1, 1001), [0.0]]).astype(np.float32)
+
+@numba.njit
+def by_lanes(x: np.ndarray, y: np.ndarray) -> None:
+    for i in range(0, len(x), LANES):
+        store(y, i, kernels._exp_of_lanes(load(x, i)))
+
+
+@pytest.mark.parametrize("every", [one_by_one, by_lanes])
+def test_exponentials_are_exact_to_two_units_in_the_last_place(every: Callable[[np.ndarray, np.ndarray], None]) -> None:
+    x = np.concatenate([np.linspace(-87, 0, 200_000), -np.geomspace(1e-30, 1, 999), [0.0]]).astype(np.float32)
     y = np.empty_like(x)
     every(x, y)
     exact = np.exp(x.astype(np.float64))
     assert (np.abs(y - exact) <= 2 * np.spacing(exact.astype(np.float32))).all()
-    x = np.array([-87.1, -1e4, -1e38, -np.inf, np.nan], dtype=np.float32)
-    every(x, y[:5])
-    assert not y[:4].any()
-    assert np.isnan(y[4])
+    x = np.array([-87.1, -1e4, -1e38, -np.inf, -np.inf, -88, -1e3, np.nan], dtype=np.float32)
+    every(x, y[:8])
+    assert not y[:7].any()
+    assert np.isnan(y[7])
 
 
 @pytest.mark.parametrize("width", [0, 1, 7])

@@ -1,0 +1,211 @@
+"""Vectors of eight float32 as values inside compiled functions.
+
+A compiler makes vectors of a loop where it can prove that it may, and as it sees fit: of the products of attention
+it made chains of operations that wait for one another (docs/PERFORMANCE.md). With these a function says what lies in
+a register. They are LLVM's own vectors, which it has for every processor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic, models, register_model
+
+LANES = 8
+
+_FLOAT, _INT = ir.FloatType(), ir.IntType(32)
+_FLOATS, _INTS = ir.VectorType(_FLOAT, LANES), ir.VectorType(_INT, LANES)
+# A product and a sum may be one operation where the processor has it; the sign of a zero is nobody's concern. Nothing
+# may be reordered, and NaN stays NaN: a policy that diverged must be noticed.
+_FLAGS = ("contract", "nsz")
+_Code = tuple[Any, Callable[..., Any]]
+_compiled: Callable[[Callable[..., _Code]], Any] = intrinsic
+
+
+class _Vector(types.Type):
+    """Numba's type of a vector."""
+
+
+_VECTOR = _Vector(name=f"Vector{LANES}")
+
+
+@register_model(_Vector)
+class _Model(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, _FLOATS)  # type: ignore[no-untyped-call]
+
+
+def _constant(kind: Any, values: Sequence[float]) -> Any:
+    return ir.Constant(kind, [ir.Constant(kind.element, value) for value in values])
+
+
+def _shuffled(builder: Any, vector: Any, places: Sequence[int]) -> Any:
+    return builder.shuffle_vector(vector, ir.Constant(_FLOATS, ir.Undefined), _constant(_INTS, places))
+
+
+def _in_every_lane(builder: Any, value: Any) -> Any:
+    first = builder.insert_element(ir.Constant(_FLOATS, ir.Undefined), value, ir.Constant(_INT, 0))
+    return _shuffled(builder, first, [0] * LANES)
+
+
+def _place(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
+    """Where an element of an array is, which must be contiguous; places are not counted from the end."""
+    return builder.gep(context.make_array(kind)(context, builder, array).data, [at])
+
+
+@_compiled
+def load(typing: Any, array: Any, at: Any) -> _Code:
+    """The eight values of a flat array from a place on."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = _place(context, builder, array, *arguments)
+        return builder.load(builder.bitcast(place, _FLOATS.as_pointer()), align=4)
+
+    return _VECTOR(array, types.intp), code
+
+
+@_compiled
+def load_one(typing: Any, array: Any, at: Any) -> _Code:
+    """The value at a place of a flat array, in every lane."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _in_every_lane(builder, builder.load(_place(context, builder, array, *arguments)))
+
+    return _VECTOR(array, types.intp), code
+
+
+@_compiled
+def store(typing: Any, array: Any, at: Any, vector: Any) -> _Code:
+    """Write a vector to a flat array, from a place on."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = _place(context, builder, array, *arguments[:2])
+        builder.store(arguments[2], builder.bitcast(place, _FLOATS.as_pointer()), align=4)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, _VECTOR), code
+
+
+@_compiled
+def spread(typing: Any, value: Any) -> _Code:
+    """A value in every lane."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _in_every_lane(builder, arguments[0])
+
+    return _VECTOR(types.float32), code
+
+
+@_compiled
+def lane_numbers(typing: Any) -> _Code:
+    """0 to 7."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _constant(_FLOATS, range(LANES))
+
+    return _VECTOR(), code
+
+
+@_compiled
+def fma(typing: Any, a: Any, b: Any, c: Any) -> _Code:
+    """a b + c."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        one, other, added = arguments
+        return builder.fadd(builder.fmul(one, other, flags=_FLAGS), added, flags=_FLAGS)
+
+    return _VECTOR(_VECTOR, _VECTOR, _VECTOR), code
+
+
+@_compiled
+def where_below(typing: Any, a: Any, b: Any, then: Any, other: Any) -> _Code:
+    """``then`` in the lanes where a < b, ``other`` in the rest, where either is NaN among them."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        first, second, chosen, rest = arguments
+        return builder.select(builder.fcmp_ordered("<", first, second), chosen, rest)
+
+    return _VECTOR(_VECTOR, _VECTOR, _VECTOR, _VECTOR), code
+
+
+def _of_two(generate: Callable[[Any, Any, Any], Any]) -> Any:
+    """The function of two vectors for which ``generate`` writes the code."""
+
+    @_compiled
+    def operation(typing: Any, a: Any, b: Any) -> _Code:
+        def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return generate(builder, *arguments)
+
+        return _VECTOR(_VECTOR, _VECTOR), code
+
+    return operation
+
+
+def _of_one(generate: Callable[[Any, Any], Any]) -> Any:
+    """The function of a vector for which ``generate`` writes the code."""
+
+    @_compiled
+    def operation(typing: Any, a: Any) -> _Code:
+        def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return generate(builder, *arguments)
+
+        return _VECTOR(_VECTOR), code
+
+    return operation
+
+
+def _by_halves(generate: Callable[[Any, Any, Any], Any]) -> Any:
+    """The function of a vector that makes of its lanes one number, two by two."""
+
+    @_compiled
+    def operation(typing: Any, a: Any) -> _Code:
+        def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            (found,) = arguments
+            for step in (4, 2, 1):
+                other = _shuffled(builder, found, [lane ^ step for lane in range(LANES)])
+                found = generate(builder, found, other)
+            return builder.extract_element(found, ir.Constant(_INT, 0))
+
+        return types.float32(_VECTOR), code
+
+    return operation
+
+
+def _sum(builder: Any, a: Any, b: Any) -> Any:
+    return builder.fadd(a, b, flags=_FLAGS)
+
+
+def _larger(builder: Any, a: Any, b: Any) -> Any:
+    return builder.select(builder.fcmp_ordered(">", a, b), a, b)
+
+
+def _signed(builder: Any, a: Any) -> Any:
+    odd = _shuffled(builder, a, [lane | 1 for lane in range(LANES)])
+    return builder.fmul(odd, _constant(_FLOATS, [-1.0, 1.0] * (LANES // 2)), flags=_FLAGS)
+
+
+def _two_to(builder: Any, a: Any) -> Any:
+    biased = builder.add(builder.fptosi(a, _INTS), _constant(_INTS, [127] * LANES))
+    return builder.bitcast(builder.shl(biased, _constant(_INTS, [23] * LANES)), _FLOATS)
+
+
+add = _of_two(_sum)
+subtract = _of_two(lambda builder, a, b: builder.fsub(a, b, flags=_FLAGS))
+multiply = _of_two(lambda builder, a, b: builder.fmul(a, b, flags=_FLAGS))
+larger = _of_two(_larger)
+"""The larger of each lane; the second's, where either is NaN."""
+total, largest = _by_halves(_sum), _by_halves(_larger)
+"""The sum of the lanes, and the largest; of NaN it may be any."""
+swapped = _of_one(lambda builder, a: _shuffled(builder, a, [lane ^ 1 for lane in range(LANES)]))
+"""The two of each pair of lanes exchanged."""
+firsts = _of_one(lambda builder, a: _shuffled(builder, a, [lane & ~1 for lane in range(LANES)]))
+"""The first of each pair of lanes, twice."""
+seconds = _of_one(_signed)
+"""The second of each pair of lanes, twice: less than nothing first, then as it is."""
+whole = _of_one(lambda builder, a: builder.sitofp(builder.fptosi(a, _INTS), _FLOATS))
+"""Cut towards 0: of what an int32 can hold."""
+two_to = _of_one(_two_to)
+"""2 to the power of whole numbers from -126 to 127."""
