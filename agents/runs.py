@@ -113,7 +113,8 @@ def writer(folder: Path) -> str:
 
 
 def revision(folder: Path) -> str:
-    """The code's revision that wrote a run's folder: a hash, with ``+changed`` where files differed from it.
+    """The code's revision that wrote a run's folder: a hash, with ``+changed`` where files differed from it, be it only
+    when the run was gone on with.
 
     "" where it is not known. Raises ConfigError where the folder's ``config.json`` does not tell.
     """
@@ -122,6 +123,20 @@ def revision(folder: Path) -> str:
         return told_revision(git)
     except (OSError, ValueError, AttributeError) as error:
         raise ConfigError("run", str(folder), f"the folder of a run ({type(error).__name__}: {error})") from error
+
+
+def note_other_code(folder: Path) -> str:
+    """Keep in a run's folder that other code than began it goes on with it; that code's revision, "" if it is the same.
+
+    Nor is anything kept where what began it is not known, or had changed files.
+    """
+    begun = revision(folder)
+    if not begun or "+" in begun or same_code(Path(__file__).parent.parent, begun, ("agents", "tool_gym")):
+        return ""
+    record = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
+    record["git"]["changed"] = True
+    atomic_write(folder / _CONFIG, json.dumps(record, indent=1) + "\n")
+    return begun
 
 
 def told_revision(git: Mapping[str, Any]) -> str:

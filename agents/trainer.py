@@ -624,5 +624,7 @@ def resume(
         checkpoints.remove_leftovers(folder)
         kept = folder / "checkpoints"
         started = bool(checkpoints.by_step(kept)) or (kept / _BEST).exists()
+        if begun := runs.note_other_code(folder):
+            display.note(f"begun by revision {begun}, whose code was another: what is made now may differ from it")
         Trainer(config, folder, display, stop, engine, pool).run(resume=started)
     return folder

@@ -533,17 +533,19 @@ CONTRASTS: tuple[Contrast, ...] = (
     *_later(*(Contrast(4, "the same over generated tokens", "grpo_2p", "grpo", f) for f in OVER_TOKENS)),
     *(Contrast(4, "the control", "stratified", "grpo", f) for f in PRIMARY),
     *(Contrast(5, "does it gain over keeping the shortest?", "roc", "shortest", f) for f in PRIMARY),
-    _filter(6, "right answers where the first call met a fault", RECOVERY),
     *_later(
+        _filter(6, "right answers where the first call met a fault", RECOVERY),
         _filter(6, "and at the end, on test problems", FINAL_RECOVERY),
         Contrast(6, "at the end, against training on all candidates", "roc", "grpo_2g", FINAL_RECOVERY),
     ),
-    Contrast(7, "the lead at the quarter, before the switch", "roc→stratified", "stratified", LEAD),
-    Contrast(7, "what becomes of that lead after it", "roc→stratified", "stratified", SINCE),
+    *_later(
+        Contrast(7, "the lead at the quarter, before the switch", "roc→stratified", "stratified", LEAD),
+        Contrast(7, "what becomes of that lead after it", "roc→stratified", "stratified", SINCE),
+    ),
     Contrast(7, "what is left of it at the end", "roc→stratified", "stratified", FINAL_GOOD_FIRST),
     Contrast(7, "what a late start still gains", "stratified→roc", "stratified", FINAL_GOOD_FIRST),
     Contrast(7, "what an early start is worth beside a late one", "roc", "stratified→roc", FINAL_GOOD_FIRST),
-    *_later(_filter(7, "the response of the policy's own errors to selection", RESPONSE)),
+    *_later(_filter(7, "do the policy's own errors fall the more, the more is selected?", RESPONSE, 1)),
     *(_filter(8, "is the gain another?", f, across=_usual("sft.mixture"), about=_slipless) for f in PRIMARY),
     *(Contrast(9, "a filter, or a penalty in the reward?", "roc", "penalty", f, 1) for f in PRIMARY),
     *(Contrast(9, "how far from choosing by true quality?", "roc", "oracle", f) for f in PRIMARY),
@@ -610,6 +612,11 @@ class Claim:
 
     who: str
     sign: int
+
+    @property
+    def added(self) -> bool:
+        """Whether it was held against runs only when results were known, also where the question was there before."""
+        return self.who in (MODEL, NOBODY)
 
 
 PAPER = "the paper"

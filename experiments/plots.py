@@ -38,6 +38,8 @@ _MARKS = [(mark, colour) for mark in "osD^" for colour in ("#D55E00", "#0072B2",
 _POINTS = 41  # of a curve against tokens
 _MOST_BANDS = 6  # arms of a panel whose bands can still be told apart
 _DPI = 140
+# Of a legend: its columns, and what a letter, and all that stands beside a text, take of the width, in inches.
+_MOST_COLUMNS, _OF_LETTER, _OF_HANDLE = 6, 0.065, 0.5
 
 
 def style(arm: str, arms: Sequence[str]) -> tuple[str, Dash]:
@@ -149,18 +151,22 @@ def arm_order(arm: str) -> tuple[int, str]:
     return (names.index(arm) if arm in names else len(names), arm)
 
 
-def _legend(figure: Figure, axes: Sequence[Axes], columns: int = 6) -> None:
-    """One legend for all panels, below them."""
+def _legend(figure: Figure, axes: Sequence[Axes]) -> None:
+    """One legend for all panels, below them, in as many columns as fit into the figure's width."""
     found: dict[str, Artist] = {}
+    room = figure.get_size_inches()[0]
     for axis in axes:
         handles, labels = axis.get_legend_handles_labels()
         for handle, text in zip(handles, labels, strict=True):
-            found.setdefault(text.partition(" (n")[0], handle)
+            words = textwrap.fill(text.partition(" (n")[0], int((room - _OF_HANDLE) / _OF_LETTER))
+            found.setdefault(words, handle)
+    longest = max((len(line) for text in found for line in text.splitlines()), default=0)
+    fit = int(room / (_OF_HANDLE + longest * _OF_LETTER))
     figure.legend(
         list(found.values()),
         list(found),
         loc="outside lower center",
-        ncols=min(len(found), columns),
+        ncols=max(1, min(len(found), fit, _MOST_COLUMNS)),
         fontsize=8,
         frameon=False,
     )
@@ -292,7 +298,7 @@ def theory_beside(
         axis.set_ylabel("this transformer", fontsize=8)
         axis.tick_params(labelsize=7)
         axis.spines[["top", "right"]].set_visible(False)
-    _legend(figure, list(panels), columns=4)
+    _legend(figure, list(panels))
     return figure
 
 

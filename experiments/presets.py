@@ -251,10 +251,11 @@ def expand(
         grid: fields that replace or extend those of every part.
         seeds: in place of the parts'.
 
-    Raises ConfigError, before anything is run, for a field or value that is not allowed.
+    Raises ConfigError, before anything is run, for a field or value that is not allowed, and for two runs that would
+    bear the same name.
     """
     found: dict[tuple[int, int], list[tuple[str, Config]]] = {}
-    names: set[str] = set()
+    named: dict[str, Config] = {}
     for number, part in enumerate(preset.parts):
         fields = {**part.grid, **(grid or {})}
         _check(fields, seeds or part.seeds)
@@ -264,9 +265,10 @@ def expand(
                 if changes.get("algo.switch_to") == changes.get("algo.selector", base.algo.selector):
                     continue  # a switch to the rule itself is no switch
                 name = _name(changes, seed)
-                if name not in names:
-                    names.add(name)
-                    run = base.replace(**changes, **{"run.seed": seed, "run.name": name})
+                run = base.replace(**changes, **{"run.seed": seed, "run.name": name})
+                if named.setdefault(name, run) != run:
+                    raise ConfigError("grid", name, "fields whose names, without their group, differ")
+                if named[name] is run:  # parts may have runs in common
                     found.setdefault((order, number), []).append((name, run))
     return [run for key in sorted(found) for run in found[key]]
 

@@ -64,6 +64,7 @@ from experiments.store import Run, identity, read_runs
 from tool_gym.registration import resolve
 
 PAGE = "report.html"
+_LEAST_REM = 5.2  # of a picture's inch, on the page: letters of 8 pt are then some 9 pixels high
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -72,7 +73,7 @@ body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; m
 h1 { font-size: 1.6rem; line-height: 1.2; }
 h2 { font-size: 1.25rem; margin-top: 2.5rem; border-bottom: 1px solid #ccc; }
 h3 { font-size: 1rem; margin: 1.6rem 0 .4rem; }
-img { width: 100%; min-width: 34rem; height: auto; display: block; margin: .5rem 0; }
+img { width: 100%; height: auto; display: block; margin: .5rem 0; }
 figure { margin: 1rem 0; } figcaption { font-size: .9rem; color: #444; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .88rem; }
 th, td { padding: .3rem .6rem; border-bottom: 1px solid #ddd; text-align: left; white-space: nowrap; }
@@ -82,7 +83,7 @@ td.text { white-space: normal; min-width: 14rem; } td.number { text-align: right
 code { background: #f3f3f3; padding: .1rem .3rem; border-radius: 3px; overflow-wrap: anywhere; }
 @media print {
   body { max-width: none; font-size: 10pt; } h2 { break-after: avoid; } figure, tr { break-inside: avoid; }
-  img { min-width: 0; } table { font-size: 7pt; } th, td { white-space: normal; padding: .2rem .3rem; }
+  img { min-width: 0 !important; } table { font-size: 7pt; } th, td { white-space: normal; padding: .2rem .3rem; }
 }
 """
 
@@ -120,8 +121,11 @@ class _Page:
         self.pictures[f"{name}.png"] = data
         source = base64.b64encode(data).decode()
         words = html.escape(caption)
+        # On a phone a picture is scrolled rather than drawn so small that its letters cannot be read.
+        least = round(figure.get_size_inches()[0] * _LEAST_REM)
         self.parts.append(
-            f'<figure><div class="wide"><img alt="{words}" src="data:image/png;base64,{source}"></div>'
+            f'<figure><div class="wide"><img alt="{words}" style="min-width: {least}rem" '
+            f'src="data:image/png;base64,{source}"></div>'
             f"<figcaption>{words}</figcaption></figure>"
         )
 
@@ -197,9 +201,10 @@ def _introduction(page: _Page, runs: Sequence[Run], stores: Sequence[Path]) -> N
         f"Below {LEAST_PAIRS} pairs there is no verdict. Intervals of few pairs are too narrow: of normal values they "
         f"cover {covered} pairs. Verdicts are not "
         "adjusted for their number; p is, by Holm over the settings of each difference. Where nobody claims "
-        f"anything, the claim is “{NOBODY}”. Estimands, signs and this rule were fixed before any run; what is marked "
-        "† was asked when results were known (docs/LOG.md tells which). The default learning rate was chosen on plain "
-        "GRPO and other seeds, and the default regime sought where an effect is possible.",
+        f"anything, the claim is “{NOBODY}”. Estimands, signs and this rule were fixed before any run, but for "
+        "what is marked †, in questions and in claims, which was added when results were known, as were claims of no "
+        f"difference and the {LEAST_PAIRS} pairs (docs/LOG.md tells what was known). The default learning rate was "
+        "chosen on plain GRPO and other seeds, and the default regime sought where an effect is possible.",
     )
     words = html.escape(" ".join(map(str, stores)))
     page.parts.append(f"<p>Made by <code>python -m experiments report {words}</code>.</p>")
@@ -328,7 +333,7 @@ def _by_sign(verdicts: Iterable[tuple[Claim, Verdict]]) -> list[tuple[int, Verdi
     """Each sign that is claimed, what becomes of it, and who claims it."""
     found: dict[int, tuple[int, Verdict, list[str]]] = {}
     for claim, judged in verdicts:
-        found.setdefault(claim.sign, (claim.sign, judged, []))[2].append(claim.who)
+        found.setdefault(claim.sign, (claim.sign, judged, []))[2].append(claim.who + (" †" if claim.added else ""))
     return list(found.values())
 
 

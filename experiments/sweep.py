@@ -308,15 +308,18 @@ def _run(todo: Sequence[Job], config: SweepConfig, processes: int, console: Cons
     def on_outcome(outcome: Outcome) -> None:
         nonlocal done
         done += 1
-        if outcome.packed is None:
+        reason, kept = outcome.reason, outcome.packed is not None
+        if outcome.packed is not None:
+            try:
+                store.put(config.kept, outcome.packed, outcome.job.config)
+            except OSError as error:  # where the disk is full, the others are to be named, too
+                reason, kept = f"it finished, but could not be kept: {error}", False
+        if not kept:
             failed.append((outcome.job, outcome.log))
-        else:
-            store.put(config.kept, outcome.packed, outcome.job.config)
         left = (time.monotonic() - started) / done * (len(todo) - done)
-        status = "done" if outcome.packed is not None else "FAILED"
-        text = f"[{done}/{len(todo)}] {status}  {outcome.job.name}  about {_time(left)} left"
-        if outcome.packed is None:
-            text += f"\n    {printable(outcome.reason) or _last_line(outcome.log)}"
+        text = f"[{done}/{len(todo)}] {'done' if kept else 'FAILED'}  {outcome.job.name}  about {_time(left)} left"
+        if not kept:
+            text += f"\n    {printable(reason) or _last_line(outcome.log)}"
         console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     if todo and config.executor == "ray":

@@ -31,7 +31,7 @@ from experiments.__main__ import run
 from experiments.compare import CompareConfig, compare
 from experiments.estimands import settings_of
 from experiments.evaluate import EvaluateConfig, evaluate
-from experiments.presets import PRESETS, expand
+from experiments.presets import PRESETS, Part, Preset, expand
 from experiments.store import Run, identity, read_runs
 from experiments.sweep import SweepConfig, plan, sweep
 from tests.synthetic_runs import arm, synthetic_run
@@ -417,6 +417,42 @@ def test_a_damaged_file_of_a_store_is_named_and_its_run_is_missing_and_one_of_an
     paths[1].write_bytes(gzip.compress(json.dumps(record).encode()))
     with pytest.raises(ConfigError, match=r"without entropy.* written by revision 0123456789abcdef"):
         sweep(config, console)
+
+
+def test_runs_of_a_preset_that_would_bear_one_name_are_refused_and_those_in_common_are_made_once() -> None:
+    rates = {"algo.learning_rate": (1e-3,)}
+    common = Preset("", (Part(rates, range(1)), Part(rates, range(2))))
+    assert [name for name, _ in expand(common, Config())] == [
+        "learning_rate=0.001,seed=0",
+        "learning_rate=0.001,seed=1",
+    ]
+    unlike = Preset("", (Part(rates, range(1)), Part({"sft.learning_rate": (1e-3,)}, range(1))))
+    with pytest.raises(ConfigError, match=r"learning_rate=0\.001,seed=0.*differ"):
+        expand(unlike, Config())
+
+
+def test_what_cannot_be_kept_is_named_and_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = SweepConfig(out=tmp_path, seeds=(0,), grid={"algo.selector": "roc,grpo", "noise.correlation": "0.0"})
+    put = store.put
+
+    def run_local(jobs: list[executors.Job], on_outcome: executors.OnOutcome, *, processes: int) -> None:
+        for job in jobs:
+            on_outcome(executors.Outcome(job, store.pack(synthetic_run(job.config)), tmp_path / "log"))
+
+    def full(kept: Path, packed: bytes, run: Config) -> Path:
+        if run.algo.selector == "roc":
+            raise OSError(28, "No space left on device")
+        return put(kept, packed, run)
+
+    monkeypatch.setattr(sweep_module, "run_local", run_local)
+    monkeypatch.setattr(store, "put", full)
+    console, out = say()
+    assert sweep(config, console) == 1
+    told = out.getvalue()
+    assert "No space left on device" in told
+    (named,) = [line for line in told.splitlines() if line.startswith("failed: ")]
+    assert "selector=roc" in named
+    assert len(list(config.kept.glob("*.json.gz"))) == 1
 
 
 @pytest.mark.parametrize("same", [True, False])

@@ -28,6 +28,7 @@ from agents import checkpoint as checkpoints
 from agents import runs, sft, trainer
 from agents.alarms import Alarms
 from agents.coldstart import cold_start, measure_reference
+from agents.config import Config
 from agents.rollout import TrajectoryBatch
 from agents.setup import Setup
 from agents.signals import Stopped, StopSignals
@@ -303,6 +304,22 @@ def test_code_is_the_same_where_no_module_of_the_packages_was_changed_since_a_re
     (inner / "code.py").write_text("2\n")
     assert not runs.same_code(tmp_path, first, ("agents",))
     assert not runs.same_code(Path("/"), first, ("agents",))
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_run_that_other_code_goes_on_with_says_so(
+    same: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs.create(tmp_path / "run", Config())
+    file = tmp_path / "run" / "config.json"
+    begun = "0123456789abcdef"
+    record = json.loads(file.read_text())
+    file.write_text(json.dumps({**record, "git": {"revision": begun, "changed": False}}))
+    monkeypatch.setattr(runs, "same_code", lambda place, by, packages: same)
+    assert runs.note_other_code(tmp_path / "run") == ("" if same else begun)
+    assert runs.revision(tmp_path / "run") == (begun if same else f"{begun}+changed")
+    assert runs.read_config(tmp_path / "run") == Config()
+    assert runs.note_other_code(tmp_path / "run") == "", "it is said once"
 
 
 def test_a_checkout_that_is_not_installed_makes_runs_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -252,3 +252,18 @@ def test_an_environment_that_the_smallest_model_does_not_reach_has_a_page_withou
     assert "Claims of the smallest model" not in page
     assert (tmp_path / "report" / "gain_accuracy.png").exists()
     assert not (tmp_path / "report" / "theory.png").exists()
+
+
+@pytest.mark.parametrize("length", [5, 40, 200])
+@pytest.mark.parametrize("panels", [1, 3])
+def test_a_legend_lies_within_its_picture_however_long_its_texts(length: int, panels: int) -> None:
+    figure, axes = plots._panels(panels)
+    for number in range(9):
+        axes[0].plot([0, 1], [0, number], label=(f"{number} of the settings, " * 20)[:length])
+    plots._legend(figure, axes)
+    figure.canvas.draw()
+    (legend,) = figure.legends
+    found, room = legend.get_window_extent(), figure.bbox
+    assert found.x0 >= room.x0
+    assert found.x1 <= room.x1
+    assert len(legend.get_texts()) == 9
