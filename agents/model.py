@@ -72,17 +72,18 @@ class _Perceptron(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, w_in: Tensor, w_out: Tensor) -> Tensor:
         hidden = torch.mm(y, w_in.T).relu_()
-        ctx.save_for_backward(y, hidden, w_in, w_out)
-        return torch.addmm(x, hidden * hidden, w_out.T)
+        squared = hidden * hidden
+        ctx.save_for_backward(y, hidden, squared, w_in, w_out)
+        return torch.addmm(x, squared, w_out.T)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
         (grad,) = grads
-        y, hidden, w_in, w_out = ctx.saved_tensors
+        y, hidden, squared, w_in, w_out = ctx.saved_tensors
         # Of relu(a)² the derivative is 2 relu(a); the 2 is left to the small products.
         inner = torch.mm(grad, w_out).mul_(hidden)
         grad_y, grad_in = torch.mm(inner, w_in).mul_(2), torch.mm(inner.T, y).mul_(2)
-        return grad, grad_y, grad_in, torch.mm(grad.T, hidden * hidden)
+        return grad, grad_y, grad_in, torch.mm(grad.T, squared)
 
 
 class _AttentionOfRows(torch.autograd.Function):

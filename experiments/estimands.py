@@ -146,7 +146,7 @@ def _shown(value: Any) -> str:
 
 
 def by_arm(runs: Sequence[Run]) -> dict[str, dict[int, Run]]:
-    """Runs of one setting by arm and seed.
+    """Runs of one setting by arm and seed, both in order, so that what is drawn of them is, wherever they were read.
 
     Raises ConfigError for two of the same arm and seed, such as a run alone and the same run in a stack.
     """
@@ -156,7 +156,7 @@ def by_arm(runs: Sequence[Run]) -> dict[str, dict[int, Run]]:
         if twin is not run:
             told = f"{arm(run)}, seed {run.config.run.seed}: {twin.identity} and {run.identity}"
             raise ConfigError("store", told, "one run of each arm and seed in a setting; move one of them away")
-    return found
+    return {name: dict(sorted(seeds.items())) for name, seeds in sorted(found.items())}
 
 
 # ---------------------------------------------------------------- figures of a run, or of a pair

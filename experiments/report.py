@@ -32,6 +32,7 @@ from experiments.estimands import (
     MODEL,
     NOBODY,
     NOT_TRIED,
+    PRIMARY,
     SELECTION,
     SINCE,
     TABLE,
@@ -95,7 +96,7 @@ class ReportConfig:
     stores: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Stores, or folders of finished runs, such as sweeps/quick/store. What asks for two settings may need two."""
     out: Path | None = None
-    """Folder of the page and its pictures. None: `report` beside the first store."""
+    """Folder of the page and its pictures. None: `report` beside the first store, or in the first folder of runs."""
 
 
 def _png(figure: Figure) -> bytes:
@@ -159,6 +160,7 @@ def report(config: ReportConfig, console: Console) -> Path:
     page.add("h1", title)
     _introduction(page, runs, config.stores)
     tables = all_estimates(runs)
+    _in_short(page, tables)
     _verdicts(page, tables)
     _gains(page, tables, runs)
     _rules(page, runs)
@@ -168,7 +170,8 @@ def report(config: ReportConfig, console: Console) -> Path:
     _arms(page, runs)
     _conditions(page, runs)
     _details(page, tables)
-    out = config.stores[0].parent / "report" if config.out is None else config.out
+    first = config.stores[0]
+    out = (first.parent if any(first.glob("*.json.gz")) else first) / "report" if config.out is None else config.out
     out.mkdir(parents=True, exist_ok=True)
     for name, content in page.pictures.items():
         atomic_write(out / name, content)
@@ -287,6 +290,29 @@ def _p(found: Estimate) -> str:
 
 
 _SIGNS = {1: "more", -1: "less", 0: f"within ± {MARGIN}"}
+
+
+def _in_short(page: _Page, tables: Sequence[tuple[Contrast, list[Estimate]]]) -> None:
+    """The filter's two primary differences over all settings, in a sentence, and what may be made of them."""
+    told = []
+    for figure in PRIMARY:
+        if estimates := _first(tables, figure):
+            means = sorted(found.paired.mean for found in estimates)
+            above = sum(found.paired.low > 0 for found in estimates)
+            below = sum(found.paired.high < 0 for found in estimates)
+            means_told = " to ".join(dict.fromkeys(f"{mean:+.3f}" for mean in (means[0], means[-1])))
+            told.append(f"{figure.name} {means_told} (of {len(estimates)} intervals {above} above 0, {below} below)")
+    if not told:
+        return
+    page.add("h2", "In short")
+    fewest = min(found.paired.n for figure in PRIMARY for found in _first(tables, figure))
+    page.add(
+        "p",
+        f"Over the settings, roc, which keeps the cleanest right rollouts, less {CONTROL}, which keeps as many of any "
+        "kind: "
+        + "; ".join(told)
+        + (f". This is a first look: below {LEAST_PAIRS} pairs no verdict is passed." if fewest < LEAST_PAIRS else "."),
+    )
 
 
 def _verdicts(page: _Page, tables: Sequence[tuple[Contrast, list[Estimate]]]) -> None:

@@ -32,7 +32,7 @@ LEAST_PAIRS = 6
 """Pairs below which no verdict is passed: an exact test of five cannot reach .05, the least p-value being 2/32."""
 MARGIN = 0.02
 """Half-width of the zone of no practical difference between probabilities."""
-COVERAGE = {6: 0.86, 10: 0.90, 20: 0.93}
+COVERAGE = {3: 0.71, 6: 0.86, 10: 0.90, 20: 0.93}
 """How often a 95 % BCa interval of the mean of so many normal values covers the truth (tests/test_statistics.py)."""
 
 

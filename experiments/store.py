@@ -144,11 +144,12 @@ class Run:
 
 
 def _run(config: Config, rows: Sequence[Mapping[str, Any]], summary: Mapping[str, Any], revision: str) -> Run:
-    columns = {
-        name: np.array([math.nan if row[name] is None else row[name] for row in rows], dtype=np.float64)
-        for name in METRICS
-    }
+    columns = {name: _numbers([row[name] for row in rows]) for name in METRICS}
     return Run(config, columns, summary, revision)
+
+
+def _numbers(values: Sequence[float | None]) -> Numbers:
+    return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
 
 
 def read_folder(folder: Path) -> Run:
@@ -156,6 +157,8 @@ def read_folder(folder: Path) -> Run:
     config, (rows, summary) = runs.read_config(folder), runs.read_results(folder)
     revision = runs.revision(folder)
     try:
+        # As short as a store has them, so that what is reckoned of a run does not hang on where it was read from.
+        rows = [{name: _short(row[name]) for name in METRICS} for row in rows]
         return _run(config, rows, summary, revision)
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError("run", str(folder), f"a finished run ({type(error).__name__}: {error})") from error
@@ -174,14 +177,14 @@ def pack(run: Run) -> bytes:
         "format": FORMAT,
         "revision": run.revision,
         "config": run.config.to_dict(),
-        "metrics": {name: _short(values) for name, values in run.columns.items()},
+        "metrics": {name: [_short(value) for value in values.tolist()] for name, values in run.columns.items()},
         "summary": run.summary,
     }
     return gzip.compress(json.dumps(record).encode(), mtime=0)
 
 
-def _short(values: Numbers) -> list[float | None]:
-    return [None if math.isnan(value) else float(f"{value:.{DIGITS}g}") for value in values.tolist()]
+def _short(value: float | None) -> float | None:
+    return None if value is None or math.isnan(value) else float(f"{value:.{DIGITS}g}")
 
 
 def put(store: Path, packed: bytes, config: Config) -> Path:

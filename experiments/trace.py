@@ -156,7 +156,9 @@ def _why(number: int, rows: Sequence[dict[str, Any]], config: Config) -> str:
     kind = "right" if positive else "wrong"
     verb = "kept" if row["selected"] else "dropped"
     quota = (
-        f"{verb}: one of {kept} of {len(alike)} {kind} rollouts that {rule} keeps"
+        f"{verb}: one of {len(alike)} {kind} rollouts, all of which {rule} keeps"
+        if kept == len(alike)
+        else f"{verb}: one of {kept} of {len(alike)} {kind} rollouts that {rule} keeps"
         if row["selected"]
         else (f"{verb}: {rule} keeps {kept} of {len(alike)} {kind} rollouts")
     )
@@ -167,7 +169,11 @@ def _why(number: int, rows: Sequence[dict[str, Any]], config: Config) -> str:
     if positive and rule in _RANKED:
         column, sign = _RANKED[rule]
         rank = 1 + sum(sign * r[column] < sign * row[column] for r in alike)
-        return f"{told}; this is {_ordinal(rank)} by {column}"
+        level = sum(r[column] == row[column] for r in alike) - 1
+        shared = f", as {'is' if level == 1 else 'are'} {level} more" if level else ""
+        if shared and rule != "roc_paper":  # which draws
+            shared += "; of these the earlier ones first"
+        return f"{told}; this is {_ordinal(rank)} by {column}{shared}"
     return told
 
 

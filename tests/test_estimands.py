@@ -306,6 +306,11 @@ def test_a_gain_in_good_first_calls_is_told_apart_into_fewer_failures_and_more_r
     assert all(math.isnan(GOOD_OF_RUNNING.of_pair(other, other)[0]) for other in (always, never))
 
 
+def test_arms_and_seeds_are_in_order_wherever_runs_were_read() -> None:
+    read = [synthetic_run(config_of(rule, seed)) for rule, seed in (("roc", 1), ("grpo", 0), ("roc", 0), ("grpo", 1))]
+    assert [(name, list(seeds)) for name, seeds in by_arm(read).items()] == [("grpo", [0, 1]), ("roc", [0, 1])]
+
+
 def test_questions_that_were_added_are_marked() -> None:
     marked = {contrast.number for contrast in CONTRASTS if contrast.added}
     assert marked == {1, 2, 3, 4, 6, 7, 9, 11, 12, 13, 14}

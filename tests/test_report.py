@@ -267,3 +267,25 @@ def test_a_legend_lies_within_its_picture_however_long_its_texts(length: int, pa
     assert found.x0 >= room.x0
     assert found.x1 <= room.x1
     assert len(legend.get_texts()) == 9
+
+
+def test_the_page_says_in_short_what_the_filter_gains_and_that_few_pairs_are_a_first_look(tmp_path: Path) -> None:
+    for seeds in (3, 6):
+        folder = tmp_path / str(seeds) / "store"
+        for seed in range(seeds):
+            for correlation, gain in ((0.0, 0.1), (0.9, 0.2)):
+                for rule, level in (("roc", 0.5 + gain), ("stratified", 0.5)):
+                    run = synthetic_run(arm(rule, seed, noise__correlation=correlation), level)
+                    store.put(folder, store.pack(run), run.config)
+        page = report(ReportConfig((folder,)), Console(file=io.StringIO())).read_text()
+        (short,) = re.findall(r"<h2>In short</h2><p>(.*?)</p>", page)
+        assert "AUC of accuracy +0.100 to +0.200 (of 2 intervals 2 above 0, 0 below)" in short
+        assert ("first look" in short) == (seeds < 6)
+
+
+def test_a_page_of_a_folder_of_runs_goes_into_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [synthetic_run(arm("roc", 0)), synthetic_run(arm("stratified", 0))]
+    monkeypatch.setattr(report_module, "read_runs", lambda *folders: runs)
+    (tmp_path / "runs").mkdir()
+    page = report(ReportConfig((tmp_path / "runs",)), Console(file=io.StringIO()))
+    assert page == tmp_path / "runs" / "report" / "report.html"
