@@ -44,8 +44,9 @@ Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-# Sums may be taken in any order, that of the compiled loop: it hangs on how long the loop is and on the kind of
-# processor, not on what is in memory. That there is no NaN is not assumed: a policy that diverged must be noticed.
+# Sums of loops may be taken in any order, that of the compiled loop: it hangs on how long the loop is and on the kind
+# of processor, not on what is in memory; what is said in vectors is not reordered. That there is no NaN is not assumed:
+# a policy that diverged must be noticed.
 _options: dict[str, Any] = {"fastmath": {"reassoc", "contract", "nsz"}, "error_model": "numpy", "nogil": True}
 _jit: Callable[..., Callable[[Callable[..., Any]], Any]] = numba.njit
 
@@ -222,7 +223,9 @@ def padded(head_width: int) -> int:
 
 @_jit(forceinline=True, **_options)
 def _exp_of_lanes(x: Any) -> Any:
-    """``_exp`` of a vector."""
+    """``_exp`` of a vector, which may be a little above 0; of what is far above 0 or infinite any number or NaN comes
+    out, as where a score that is no number hid the largest: the same lane then has NaN from elsewhere.
+    """
     power = whole(fma(larger(x, spread(_LEAST_EXPONENT)), spread(_LOG2_E), spread(-_HALF)))
     rest = fma(power, spread(-_LN2_LOW), fma(power, spread(-_LN2_HIGH), x))
     y = fma(fma(spread(_P0), rest, spread(_P1)), rest, spread(_P2))
@@ -354,7 +357,8 @@ def attention(head_width: int) -> Callable[[Floats, Floats, Floats, Ints, Ints, 
     - shared_by, shared_length: (R,), which of these is a row's, and how many positions it has.
     - own: (R, heads, 2, P W), keys and values of the positions after these; is written at the new ones.
     - rows, positions: (S,), which row each new position is of, and where. Only what lies up to there is read, rounded
-      up to 16, so that what it comes to depends neither on the other rows nor on how much room there is.
+      up to 16 (of values to 4; what is shared must be finite up to there), so that what it comes to depends neither on
+      the other rows nor on how much room there is.
     - mixed: (S, heads D), is written; of no rows where nobody asks for it.
 
     Raises ValueError for an odd width.
@@ -439,7 +443,7 @@ def _take(
     head_width: int,
     all_width: int,
 ) -> None:
-    """Keys, turned, and values of a head of a row, as vectors, (length, W), and 0 up to a whole block."""
+    """Keys, turned, and values of a head of a row, as vectors, (length, W), and 0 up to a whole eight of them."""
     turned_by = len(turns) // 2
     for j in range(length):
         at = (start + j) * 3 * all_width + h * head_width
@@ -460,10 +464,10 @@ def _across(rows: Any, lanes: Any, width: int) -> None:
 
 
 @_jit(forceinline=True, **_options)
-def _scores_of_rows(vectors: Any, lanes: Any, scores: Any, end: int, width: int) -> None:
+def _scores_of_rows(others: Any, lanes: Any, scores: Any, end: int, width: int) -> None:
     """Products, (end, 8), of the first vectors with eight others beside one another."""
     for j in range(0, end, LANES):
-        _tile(vectors, j * width, width, 1, lanes, 0, LANES, width, scores, j * LANES, LANES, False)
+        _tile(others, j * width, width, 1, lanes, 0, LANES, width, scores, j * LANES, LANES, False)
 
 
 @_jit(forceinline=True, **_options)
@@ -476,10 +480,10 @@ def _hide_later(scores: Any, first: int) -> None:
 
 
 @_jit(forceinline=True, **_options)
-def _mix_of_rows(weights: Any, vectors: Any, end: int, rows: Any, width: int) -> None:
+def _mix_of_rows(weights: Any, others: Any, end: int, rows: Any, width: int) -> None:
     """Rows (8, W): sums of the first vectors by eight weights each, (end, 8)."""
     for d in range(0, width, LANES):
-        _tile(weights, 0, 1, LANES, vectors, d, width, end, rows, d, width, False)
+        _tile(weights, 0, 1, LANES, others, d, width, end, rows, d, width, False)
 
 
 @lru_cache

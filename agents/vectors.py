@@ -19,10 +19,11 @@ LANES = 8
 _FLOAT, _INT = ir.FloatType(), ir.IntType(32)
 _FLOATS, _INTS = ir.VectorType(_FLOAT, LANES), ir.VectorType(_INT, LANES)
 # A product and a sum may be one operation where the processor has it; the sign of a zero is nobody's concern. Nothing
-# may be reordered, and NaN stays NaN: a policy that diverged must be noticed.
+# may be reordered, and NaN stays NaN: a policy that diverged must be noticed. Numba adds what it lets a function's own
+# operations do (`kernels._options`) only to those that say nothing themselves, so that these must say something.
 _FLAGS = ("contract", "nsz")
-_Code = tuple[Any, Callable[..., Any]]
-_compiled: Callable[[Callable[..., _Code]], Any] = intrinsic
+_Code = tuple[Any, Callable[..., Any]] | None
+_in_code: Callable[[Callable[..., _Code]], Any] = intrinsic
 
 
 class _Vector(types.Type):
@@ -51,14 +52,21 @@ def _in_every_lane(builder: Any, value: Any) -> Any:
     return _shuffled(builder, first, [0] * LANES)
 
 
+def _flat(array: Any) -> bool:
+    """Whether places of an array of a type are where they are reckoned to be; for another Numba raises TypingError."""
+    return isinstance(array, types.Array) and array.dtype == types.float32 and (array.ndim, array.layout) == (1, "C")
+
+
 def _place(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
-    """Where an element of an array is, which must be contiguous; places are not counted from the end."""
+    """Where an element of a flat array is; places are not counted from the end, nor checked."""
     return builder.gep(context.make_array(kind)(context, builder, array).data, [at])
 
 
-@_compiled
+@_in_code
 def load(typing: Any, array: Any, at: Any) -> _Code:
     """The eight values of a flat array from a place on."""
+    if not _flat(array):
+        return None
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         place = _place(context, builder, array, *arguments)
@@ -67,9 +75,11 @@ def load(typing: Any, array: Any, at: Any) -> _Code:
     return _VECTOR(array, types.intp), code
 
 
-@_compiled
+@_in_code
 def load_one(typing: Any, array: Any, at: Any) -> _Code:
     """The value at a place of a flat array, in every lane."""
+    if not _flat(array):
+        return None
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return _in_every_lane(builder, builder.load(_place(context, builder, array, *arguments)))
@@ -77,9 +87,11 @@ def load_one(typing: Any, array: Any, at: Any) -> _Code:
     return _VECTOR(array, types.intp), code
 
 
-@_compiled
+@_in_code
 def store(typing: Any, array: Any, at: Any, vector: Any) -> _Code:
     """Write a vector to a flat array, from a place on."""
+    if not _flat(array):
+        return None
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         place = _place(context, builder, array, *arguments[:2])
@@ -89,7 +101,7 @@ def store(typing: Any, array: Any, at: Any, vector: Any) -> _Code:
     return types.void(array, types.intp, _VECTOR), code
 
 
-@_compiled
+@_in_code
 def spread(typing: Any, value: Any) -> _Code:
     """A value in every lane."""
 
@@ -99,7 +111,7 @@ def spread(typing: Any, value: Any) -> _Code:
     return _VECTOR(types.float32), code
 
 
-@_compiled
+@_in_code
 def lane_numbers(typing: Any) -> _Code:
     """0 to 7."""
 
@@ -109,7 +121,7 @@ def lane_numbers(typing: Any) -> _Code:
     return _VECTOR(), code
 
 
-@_compiled
+@_in_code
 def fma(typing: Any, a: Any, b: Any, c: Any) -> _Code:
     """a b + c."""
 
@@ -120,7 +132,7 @@ def fma(typing: Any, a: Any, b: Any, c: Any) -> _Code:
     return _VECTOR(_VECTOR, _VECTOR, _VECTOR), code
 
 
-@_compiled
+@_in_code
 def where_below(typing: Any, a: Any, b: Any, then: Any, other: Any) -> _Code:
     """``then`` in the lanes where a < b, ``other`` in the rest, where either is NaN among them."""
 
@@ -134,7 +146,7 @@ def where_below(typing: Any, a: Any, b: Any, then: Any, other: Any) -> _Code:
 def _of_two(generate: Callable[[Any, Any, Any], Any]) -> Any:
     """The function of two vectors for which ``generate`` writes the code."""
 
-    @_compiled
+    @_in_code
     def operation(typing: Any, a: Any, b: Any) -> _Code:
         def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             return generate(builder, *arguments)
@@ -147,7 +159,7 @@ def _of_two(generate: Callable[[Any, Any, Any], Any]) -> Any:
 def _of_one(generate: Callable[[Any, Any], Any]) -> Any:
     """The function of a vector for which ``generate`` writes the code."""
 
-    @_compiled
+    @_in_code
     def operation(typing: Any, a: Any) -> _Code:
         def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             return generate(builder, *arguments)
@@ -160,7 +172,7 @@ def _of_one(generate: Callable[[Any, Any], Any]) -> Any:
 def _by_halves(generate: Callable[[Any, Any, Any], Any]) -> Any:
     """The function of a vector that makes of its lanes one number, two by two."""
 
-    @_compiled
+    @_in_code
     def operation(typing: Any, a: Any) -> _Code:
         def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             (found,) = arguments
@@ -204,8 +216,8 @@ swapped = _of_one(lambda builder, a: _shuffled(builder, a, [lane ^ 1 for lane in
 firsts = _of_one(lambda builder, a: _shuffled(builder, a, [lane & ~1 for lane in range(LANES)]))
 """The first of each pair of lanes, twice."""
 seconds = _of_one(_signed)
-"""The second of each pair of lanes, twice: less than nothing first, then as it is."""
+"""The second of each pair of lanes, twice: first with the other sign, then as it is."""
 whole = _of_one(lambda builder, a: builder.sitofp(builder.fptosi(a, _INTS), _FLOATS))
-"""Cut towards 0: of what an int32 can hold."""
+"""Cut towards 0: of what an int32 can hold; of anything else it may be any number."""
 two_to = _of_one(_two_to)
 """2 to the power of whole numbers from -126 to 127."""

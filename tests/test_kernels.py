@@ -13,7 +13,7 @@ import numba
 import numpy as np
 import pytest
 
-from agents import kernels
+from agents import kernels, vectors
 from agents.vectors import LANES, load, store
 
 
@@ -52,7 +52,8 @@ def test_heads_of_odd_width_are_refused(width: int) -> None:
 def imports_and_attends(folder: Path, width: int, **environment: str) -> str:
     """A copy of the kernels, in a process of its own, attends to one position: what it mixes is its value."""
     program = f"""
-import numpy as np, kernels
+import numpy as np
+from agents import kernels
 width = {width}
 attend, _ = kernels.attention_of_rows(width)
 qkv = np.arange(3 * width, dtype=np.float32).reshape(1, 3, width)
@@ -63,7 +64,8 @@ assert mixed.tolist() == qkv[:, 2].tolist(), mixed
 print(sum(attend.stats.cache_hits.values()))
 """
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(folder), **environment}
-    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=120)
+    words = [sys.executable, "-c", program]
+    done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -71,20 +73,22 @@ print(sum(attend.stats.cache_hits.values()))
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     folder = tmp_path / "copy"
-    folder.mkdir()
-    shutil.copy(kernels.__file__, folder / "kernels.py")
+    (folder / "agents").mkdir(parents=True)
+    (folder / "agents" / "__init__.py").touch()
+    for module in (kernels, vectors):
+        shutil.copy(module.__file__, folder / "agents")
     return folder
 
 
 def test_what_was_compiled_is_kept_by_width_and_source_each_in_files_of_its_own(copy: Path) -> None:
-    kept = copy / "__pycache__"
+    kept = copy / "agents" / "__pycache__"
     assert imports_and_attends(copy, 2) == "0"
     assert imports_and_attends(copy, 2) == "1"
     first = set(kept.glob("*.nbi"))
     assert imports_and_attends(copy, 4) == "0"
     second = set(kept.glob("*.nbi"))
     assert first < second
-    with (copy / "kernels.py").open("a") as file:
+    with (copy / "agents" / "vectors.py").open("a") as file:
         file.write("# another revision\n")
     assert imports_and_attends(copy, 2) == "0"
     third = set(kept.glob("*.nbi"))
@@ -96,5 +100,5 @@ def test_what_was_compiled_is_kept_by_width_and_source_each_in_files_of_its_own(
 
 
 def test_where_nothing_can_be_kept_the_kernels_are_compiled_all_the_same(copy: Path) -> None:
-    (copy / "__pycache__").write_text("a file where the folder would be")
+    (copy / "agents" / "__pycache__").write_text("a file where the folder would be")
     assert imports_and_attends(copy, 2, HOME="/proc/nonexistent", XDG_CACHE_HOME="/proc/nonexistent") == "0"

@@ -110,6 +110,21 @@ def test_lanes_are_chosen_by_comparison_and_what_is_no_number_is_not_below() -> 
     assert out[2 * LANES :].tolist() == [0, 1, 2, 3, 4, 5, 7, 7]
 
 
+@pytest.mark.parametrize("array", [np.zeros(16), np.zeros((2, 8), np.float32), np.zeros(16, np.float32)[::2]])
+def test_only_flat_arrays_of_float32_are_taken(array: npt.NDArray[Any]) -> None:
+    @numba.njit
+    def read(x: Floats) -> float:
+        return vectors.total(load(x, 0))
+
+    @numba.njit
+    def write(x: Floats) -> None:
+        store(x, 0, spread(np.float32(1)))
+
+    for function in (read, write):
+        with pytest.raises(numba.errors.TypingError):
+            function(array)
+
+
 @pytest.mark.parametrize("place", [0, 1, 5, LANES])
 def test_only_eight_values_from_a_place_on_are_read_and_written(place: int) -> None:
     @numba.njit
