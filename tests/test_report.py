@@ -269,6 +269,7 @@ def test_a_legend_lies_within_its_picture_however_long_its_texts(length: int, pa
     assert len(legend.get_texts()) == 9
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_page_says_in_short_what_the_filter_gains_and_that_few_pairs_are_a_first_look(tmp_path: Path) -> None:
     for seeds in (3, 6):
         folder = tmp_path / str(seeds) / "store"
@@ -283,6 +284,7 @@ def test_the_page_says_in_short_what_the_filter_gains_and_that_few_pairs_are_a_f
         assert ("first look" in short) == (seeds < 6)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_page_of_a_folder_of_runs_goes_into_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = [synthetic_run(arm("roc", 0)), synthetic_run(arm("stratified", 0))]
     monkeypatch.setattr(report_module, "read_runs", lambda *folders: runs)
