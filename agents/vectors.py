@@ -101,46 +101,45 @@ def store(typing: Any, array: Any, at: Any, vector: Any) -> _Code:
     return types.void(array, types.intp, _VECTOR), code
 
 
+def _coded(generate: Callable[..., Any]) -> Callable[..., Any]:
+    """What Numba asks of an intrinsic, where the code hangs on nothing but a builder and the arguments."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return generate(builder, *arguments)
+
+    return code
+
+
 @_in_code
 def spread(typing: Any, value: Any) -> _Code:
     """A value in every lane."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _in_every_lane(builder, arguments[0])
-
-    return _VECTOR(types.float32), code
+    return _VECTOR(types.float32), _coded(_in_every_lane)
 
 
 @_in_code
 def lane_numbers(typing: Any) -> _Code:
     """0 to 7."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _constant(_FLOATS, range(LANES))
-
-    return _VECTOR(), code
+    return _VECTOR(), _coded(lambda builder: _constant(_FLOATS, range(LANES)))
 
 
 @_in_code
 def fma(typing: Any, a: Any, b: Any, c: Any) -> _Code:
     """a b + c."""
 
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        one, other, added = arguments
-        return builder.fadd(builder.fmul(one, other, flags=_FLAGS), added, flags=_FLAGS)
+    def code(builder: Any, a: Any, b: Any, c: Any) -> Any:
+        return builder.fadd(builder.fmul(a, b, flags=_FLAGS), c, flags=_FLAGS)
 
-    return _VECTOR(_VECTOR, _VECTOR, _VECTOR), code
+    return _VECTOR(_VECTOR, _VECTOR, _VECTOR), _coded(code)
 
 
 @_in_code
 def where_below(typing: Any, a: Any, b: Any, then: Any, other: Any) -> _Code:
     """``then`` in the lanes where a < b, ``other`` in the rest, where either is NaN among them."""
 
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        first, second, chosen, rest = arguments
-        return builder.select(builder.fcmp_ordered("<", first, second), chosen, rest)
+    def code(builder: Any, a: Any, b: Any, then: Any, other: Any) -> Any:
+        return builder.select(builder.fcmp_ordered("<", a, b), then, other)
 
-    return _VECTOR(_VECTOR, _VECTOR, _VECTOR, _VECTOR), code
+    return _VECTOR(_VECTOR, _VECTOR, _VECTOR, _VECTOR), _coded(code)
 
 
 def _of_two(generate: Callable[[Any, Any, Any], Any]) -> Any:
@@ -148,23 +147,17 @@ def _of_two(generate: Callable[[Any, Any, Any], Any]) -> Any:
 
     @_in_code
     def operation(typing: Any, a: Any, b: Any) -> _Code:
-        def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return generate(builder, *arguments)
-
-        return _VECTOR(_VECTOR, _VECTOR), code
+        return _VECTOR(_VECTOR, _VECTOR), _coded(generate)
 
     return operation
 
 
-def _of_one(generate: Callable[[Any, Any], Any]) -> Any:
-    """The function of a vector for which ``generate`` writes the code."""
+def _of_one(generate: Callable[[Any, Any], Any], kind: Any = _VECTOR) -> Any:
+    """The function of a vector for which ``generate`` writes the code; what comes out is of a kind."""
 
     @_in_code
     def operation(typing: Any, a: Any) -> _Code:
-        def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return generate(builder, *arguments)
-
-        return _VECTOR(_VECTOR), code
+        return kind(_VECTOR), _coded(generate)
 
     return operation
 
@@ -172,18 +165,13 @@ def _of_one(generate: Callable[[Any, Any], Any]) -> Any:
 def _by_halves(generate: Callable[[Any, Any, Any], Any]) -> Any:
     """The function of a vector that makes of its lanes one number, two by two."""
 
-    @_in_code
-    def operation(typing: Any, a: Any) -> _Code:
-        def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            (found,) = arguments
-            for step in (4, 2, 1):
-                other = _shuffled(builder, found, [lane ^ step for lane in range(LANES)])
-                found = generate(builder, found, other)
-            return builder.extract_element(found, ir.Constant(_INT, 0))
+    def code(builder: Any, found: Any) -> Any:
+        for step in (4, 2, 1):
+            other = _shuffled(builder, found, [lane ^ step for lane in range(LANES)])
+            found = generate(builder, found, other)
+        return builder.extract_element(found, ir.Constant(_INT, 0))
 
-        return types.float32(_VECTOR), code
-
-    return operation
+    return _of_one(code, types.float32)
 
 
 def _sum(builder: Any, a: Any, b: Any) -> Any:

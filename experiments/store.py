@@ -143,23 +143,14 @@ class Run:
         return float(late.mean()) if len(late) else math.nan
 
 
-def _run(config: Config, rows: Sequence[Mapping[str, Any]], summary: Mapping[str, Any], revision: str) -> Run:
-    columns = {name: _numbers([row[name] for row in rows]) for name in METRICS}
-    return Run(config, columns, summary, revision)
-
-
-def _numbers(values: Sequence[float | None]) -> Numbers:
-    return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
-
-
 def read_folder(folder: Path) -> Run:
     """A finished run from its own folder. Raises ConfigError, naming it, where a file is damaged or missing."""
     config, (rows, summary) = runs.read_config(folder), runs.read_results(folder)
     revision = runs.revision(folder)
     try:
         # As short as a store has them, so that what is reckoned of a run does not hang on where it was read from.
-        rows = [{name: _short(row[name]) for name in METRICS} for row in rows]
-        return _run(config, rows, summary, revision)
+        columns = {name: np.array([_short(row[name]) for row in rows], dtype=np.float64) for name in METRICS}
+        return Run(config, columns, summary, revision)
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError("run", str(folder), f"a finished run ({type(error).__name__}: {error})") from error
 

@@ -322,6 +322,20 @@ def test_a_run_that_other_code_goes_on_with_says_so(
     assert runs.note_other_code(tmp_path / "run") == "", "it is said once"
 
 
+def test_a_run_is_told_that_other_code_began_it_when_it_is_gone_on_with(
+    finished: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(shutil.copytree(finished, cache / "run"))
+    file = folder / "config.json"
+    begun = {"revision": "0123456789abcdef", "changed": False}
+    file.write_text(json.dumps({**json.loads(file.read_text()), "git": begun}))
+    monkeypatch.setattr(runs, "same_code", lambda place, by, packages: False)
+    display = Silent()
+    trainer.resume(folder, display)
+    assert any("begun by revision 0123456789abcdef" in note for note in display.notes)
+    assert runs.revision(folder) == "0123456789abcdef+changed"
+
+
 def test_a_checkout_that_is_not_installed_makes_runs_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def version(name: str) -> str:
         raise PackageNotFoundError(name)
